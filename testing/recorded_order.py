@@ -248,8 +248,8 @@ class _Call:
         if recorded is not None:
             self._left.remove(recorded)
         if not task.finished:
-            self._failed = self._failed or (task.fatal and isinstance(task.error, Exception))
-            handled = task.error is not None and not task.fatal
+            handled = task.is_handled
+            self._failed = self._failed or (isinstance(task.error, Exception) and not handled)
             # It goes on in a later call; what ended after it there ends after it here.
             self._stopped = self._stopped or (_has_finished(recorded) and not handled)
             return (task,)

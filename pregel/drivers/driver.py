@@ -333,7 +333,8 @@ class Driver:
             task.fail(error)  # it must not raise; if it does, no wait may hang
         if self._admission is not None:
             self._admission.release(task)
-        if task.fatal and self._batch is not None and not isinstance(task.error, GraphBubbleUp):
+        fatal = not (task.error is None or task.is_handled or isinstance(task.error, GraphBubbleUp))
+        if fatal and self._batch is not None:
             out = wants_out(task.error)
             if not out and self._racers is not None and not self._racers.fails(task):
                 return

@@ -26,12 +26,10 @@ from ..names import TASKS, UNDO
 from ..policies import RetryPolicy
 from ..program.node import PregelNode
 from ..program.program import CompiledNode, Program, ReaderPool
-from ..run.effects import Effects, Load
-from ..run.load import load_machine
-from ..run.nested import load_under_way
+from ..run.effects import Effects
 from ..run.run import Run
 from ..run.stream import show_pause
-from ..run.update_state import copy_cleared, cut
+from ..run.update_state import copy_cleared, cut, load_to_edit
 from ..running import ONCE, RUNNING
 from ..steps import Waits, arun_steps, run_steps
 from ..task.ids import effect_id
@@ -298,10 +296,8 @@ def _parent_of(found: CheckpointTuple) -> str | None:
 
 def _begin(run: Run, plan: dict[str, Any], reason: str) -> Effects:
     """Drop what is pending, and let the undo be due."""
-    load = Load()
-    yield load
-    yield from load_under_way(load)
-    machine = load_machine(run, load, edits=True)
+    yield from load_to_edit(run)
+    machine = run.machine
     machine.apply_input([(TASKS, [Send(UNDO, plan)])], machine.plan(coerce=False))
     run.commits.describe(UNDOING, reason)
     yield from cut(run, "update", [])
@@ -309,15 +305,12 @@ def _begin(run: Run, plan: dict[str, Any], reason: str) -> Effects:
 
 def _end(run: Run, signal: UndoneSignal) -> Effects:
     """Go back to where the plan says."""
-    load = Load()
-    yield load
-    yield from load_under_way(load)
-    machine = load_machine(run, load, edits=True)
+    yield from load_to_edit(run)
     plan = signal.plan
     run.commits.describe(
         UNDONE, {"to": plan["to"], "reason": plan["reason"], "effects": signal.effects}
     )
-    yield from copy_cleared(run, machine, clears=plan["clears"])
+    yield from copy_cleared(run, clears=plan["clears"])
 
 
 # -- the node --------------------------------------------------------------------------------------

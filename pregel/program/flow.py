@@ -5,7 +5,7 @@ A Flow is made once per compile, and only for graphs that have such: all others 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -57,11 +57,6 @@ class Flow:
     gathering: tuple[Gathering, ...] = ()
     make_open: Any = None
     relay: Any = None
-
-    @property
-    def reachable(self) -> Iterator[Join]:
-        """The joins that open when nobody else can come."""
-        return (join for join in self.joins if join.channel in self.feeders)
 
     def find_holders_in(self, channels: Mapping[str, Channel]) -> Mapping[str, frozenset[str]]:
         """`holders` in a state: what an open join may still gather holds its target back, too."""

@@ -111,8 +111,8 @@ def _may_have_followed(run: Run, head: CheckpointTuple) -> bool:
     return not thread.names_checkpoint and head.metadata.get("run_id") != thread.run_id
 
 
-def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
-    """The state that the run starts from, with what a `Command` has brought beside it; the run's
+def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> None:
+    """Give the run the state that it starts from, with what a `Command` has brought beside it; its
     position is there from now on.
 
     Args:
@@ -131,7 +131,7 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
             # The same when the task around it runs again, so that ids are the same too.
             machine.identify(run.ns)
         run.start(machine)
-        return machine
+        return
     if UNDOING in found.metadata and UNDO not in program.nodes:
         raise ThreadUndoingError(
             f"{run.thread} is being undone: undo(config) or invoke(None, config) continues that"
@@ -155,8 +155,7 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> Machine:
     if loaded.origins is not None:
         from .origins import take_up
 
-        take_up(run, machine, mine.checkpoint, loaded.origins)
-    return machine
+        take_up(run, mine.checkpoint, loaded.origins)
 
 
 # -- what another version of the graph has left, and this one has no place for ---------------------

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConcurrentUpdateError, DrainSignal
 from ..schedule.machine import Machine
+from ..schedule.states import end_of
 from ..task.interrupts import is_listed
 from ..task.outcome import end_with_error
 from ..task.task import Task, handler_of, in_path_order
@@ -49,12 +50,12 @@ def carry_out(run: Run) -> Effects:
         yield from load_under_way(loaded)
     if run.deadline is not None:
         run.deadline.check()
-    machine = load_machine(run, loaded)
-    passed_tick = yield from begin(run, machine, loaded)
+    load_machine(run, loaded)
+    passed_tick = yield from begin(run, loaded)
     if passed_tick is None:
         return
-    progress = LoopProgress(run, machine, passed_tick)
-    steps, flow = _take_steps(run, machine, progress), run.program.flow
+    progress = LoopProgress(run, passed_tick)
+    steps, flow = _take_steps(progress), run.program.flow
     if flow is not None and flow.relay is not None:
         steps = flow.relay(run, steps)
     try:
@@ -64,9 +65,9 @@ def carry_out(run: Run) -> Effects:
             raise  # generator closed: no driver is left to perform a `Save`
         except BaseException:
             # Also while a step is stored: others may be at work meanwhile, and have finished.
-            yield from _end_by_force(run, machine, progress)
+            yield from _end_by_force(progress)
             raise
-        yield from _end(run, machine, progress)
+        yield from _end(progress)
     except GeneratorExit:
         raise
     except BaseException:
@@ -81,11 +82,12 @@ def carry_out(run: Run) -> Effects:
 # -- the loop --------------------------------------------------------------------------------------
 
 
-def _take_steps(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
+def _take_steps(progress: LoopProgress) -> Effects:
     """Step after step, until nothing is left, a question is open, or the limit is met.
 
     What a run does not use costs one look per superstep here, and no call (benchmarks P1, P2).
     """
+    run, machine = progress.run, progress.machine
     effect, output = progress.effect, run.output
     rounds = machine.open is None
     watched, bare = run.watched, not (run.keeps_steps or run.settings.interrupt_after)
@@ -94,41 +96,39 @@ def _take_steps(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
     shown = bool(output.streams)
     if not rounds and run.settings.one_at_a_time:
         progress.serial_queue = []
-    starting = [] if rounds else (yield from _resume_open(run, machine, progress))
+    starting = [] if rounds else (yield from _resume_open(progress))
     moved = True  # nothing has started in this state yet
     while True:
         if moved:
-            chosen = (_plan_round if rounds else _start_ready)(run, machine, progress)
+            chosen = (_plan_round if rounds else _start_ready)(progress)
             if straight and chosen and (len(chosen) == 1 or not watched) and not machine.racing:
-                progress.round = effect.tasks = chosen
+                progress.straight = effect.tasks = chosen
                 if shown:
                     yield from show_starts(run, chosen)
-                    progress.at_work = dict.fromkeys(chosen)
                 yield effect
                 effect.tasks = ()
                 if run.deadline is not None:
                     run.deadline.check()
                 for task in chosen:  # all() with a generator would call once for each task (P8)
                     if not task.finished:
-                        progress.enter(run, (), at_work=chosen)
-                        moved = yield from _take(run, machine, progress, chosen)
+                        progress.enter(chosen)
+                        moved = yield from _take(progress, chosen)
                         break
                 else:
                     if bare:
-                        progress.round = ()
+                        progress.straight = ()
                         machine.apply(chosen)
                         if len(chosen) > WIDE:
                             yield GiveWay()
                         continue
                     if shown:
-                        progress.at_work = {}
                         show_ends(run, chosen)
-                    yield from _fold(run, machine, progress, chosen)
+                    yield from _fold(progress, chosen)
                     if output.breakpoint:
                         return
                 continue
             starting += chosen
-        ended = (yield from _start(run, machine, starting, progress)) if starting else []
+        ended = (yield from _start(progress, starting)) if starting else []
         starting = []
         if not ended:
             if progress.serial_queue is not None and not effect.open:
@@ -141,13 +141,14 @@ def _take_steps(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
                 ended = [*effect.finished]
             else:
                 return  # after a failure, tasks that have not begun do not begin
-        moved = yield from _take(run, machine, progress, ended)
+        moved = yield from _take(progress, ended)
         if output.breakpoint:
             return
 
 
-def _plan_round(run: Run, machine: Machine, progress: LoopProgress) -> list[Task]:
+def _plan_round(progress: LoopProgress) -> list[Task]:
     """Return the tasks of the next superstep, all that is due; none if it must not start."""
+    run, machine = progress.run, progress.machine
     settings, output = run.settings, run.output
     tasks = machine.plan(run, remaining=settings.limit - progress.taken)
     # Also when the plan is empty: always emit the final checkpoint.
@@ -176,103 +177,88 @@ def _plan_round(run: Run, machine: Machine, progress: LoopProgress) -> list[Task
     return []
 
 
-def _start(
-    run: Run, machine: Machine, tasks: Sequence[Task], progress: LoopProgress
-) -> Generator[Effect, None, list[Task]]:
+def _start(progress: LoopProgress, tasks: Sequence[Task]) -> Generator[Effect, None, list[Task]]:
     """Let tasks start, but for those whose end is known.
 
     Returns:
         Those that have finished before.
     """
+    run, machine = progress.run, progress.machine
     rounds, known, routed = machine.open is None, [], []
-    if rounds and not tasks[0].cause:
-        if machine.racing and run.ledger:
-            from ..schedule.races import find_lost
+    if rounds and machine.racing and run.ledger and not tasks[0].cause:
+        from ..schedule.races import find_lost
 
-            lost = find_lost(tasks, run.ledger)
-            tasks = [task for task in tasks if task not in lost]
-        progress.round = tasks
+        lost = find_lost(tasks, run.ledger)
+        tasks = [task for task in tasks if task not in lost]
     if run.ledger:
         restore(run, tasks)
-        routed = [task for task in tasks if task.restored and _is_handled(task)]
+        routed = [task for task in tasks if task.restored and task.is_handled]
         if routed:  # their error handlers had taken over
             handlers = [handler_of(task) for task in routed]
             restore(run, handlers)
-            progress.replace(routed, handlers)
             tasks = [*(task for task in tasks if task not in routed), *handlers]
         if not rounds:
             _restore_refused(run, tasks)
         known = [task for task in tasks if task.restored]
+    progress.enter(tasks)
     new = [task for task in tasks if not task.restored] if known else tasks
     finished = [task for task in known if task.finished]
     if run.output.streams:
         yield from show_starts(run, [*routed, *tasks] if rounds else new)
         shown = known if rounds else [task for task in known if not task.finished]
         show_ends(run, [*routed, *shown])
-    progress.enter(run, tasks, at_work=[*new, *finished])
-    progress.enqueue(machine, new)
-    progress.note_ends(run, (task for task in known if not task.finished))
+    progress.enqueue(new)
+    progress.note_ends(task for task in known if not task.finished)
     return finished
-
-
-def _is_handled(task: Task) -> bool:
-    """Whether an error handler takes the place of a task."""
-    return task.error is not None and not task.fatal
 
 
 # -- what has ended --------------------------------------------------------------------------------
 
 
-def _take(
-    run: Run, machine: Machine, progress: LoopProgress, tasks: Sequence[Task]
-) -> Generator[Effect, None, bool]:
+def _take(progress: LoopProgress, tasks: Sequence[Task]) -> Generator[Effect, None, bool]:
     """Find what becomes of tasks that have ended, and fold in what may be.
 
     Returns:
         Whether there is a new state.
     """
     effect = progress.effect
-    take = _take_ended if progress.races is None else _take_raced
-    moved = yield from take(run, machine, progress, tasks)
-    if machine.open is None and not effect.open and not effect.tasks:
-        moved = yield from _end_round(run, machine, progress)
+    take = _take_ended if effect.races is None else _take_raced
+    moved = yield from take(progress, tasks)
+    if progress.machine.open is None and not effect.open and not effect.tasks:
+        moved = yield from _end_round(progress)
     return moved
 
 
-def _take_ended(
-    run: Run, machine: Machine, progress: LoopProgress, tasks: Sequence[Task]
-) -> Generator[Effect, None, bool]:
+def _take_ended(progress: LoopProgress, tasks: Sequence[Task]) -> Generator[Effect, None, bool]:
     """`_take` without a look at races, or at the barrier.
 
     Returns:
         Whether there is a new state.
     """
-    finished, failed = _sort_ends(run, machine, progress, tasks)
-    if machine.open is not None:
-        return (yield from _fold_ready(run, machine, progress, tasks, finished, failed))
-    show_ends(run, [task for task in tasks if not task.recorded])
+    finished, failed = _sort_ends(progress, tasks)
+    if progress.machine.open is not None:
+        return (yield from _fold_ready(progress, tasks, finished, failed))
+    show_ends(progress.run, [task for task in tasks if not task.recorded])
     # The writes of the last ones go with the commit, or with what `_end` records.
     if progress.effect.open or failed:
         yield from progress.recording.record_early([t for t in finished if not t.recorded])
     if failed:
-        yield from _hand_over(run, machine, progress, failed)
+        yield from _hand_over(progress, failed)
     return False
 
 
-def _sort_ends(
-    run: Run, machine: Machine, progress: LoopProgress, tasks: Sequence[Task]
-) -> tuple[list[Task], list[Task]]:
-    """What becomes of tasks that have ended. They are at work no more.
+def _sort_ends(progress: LoopProgress, tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
+    """Find what becomes of tasks that have ended, and note it, but of those whose error handlers
+    take over.
 
     Returns:
-        Those that have finished, and those whose error handlers take over. How the others have
-        ended is noted.
+        Those that have finished, and those whose error handlers take over.
     """
+    machine = progress.machine
     finished: list[Task] = []
     failed: list[Task] = []
     written: dict[str, str] = {}
     for task in in_path_order(tasks) if len(tasks) > 1 else tasks:
-        progress.at_work.pop(task, None)
         conflict = None
         if task.finished and machine.open is not None:
             from ..schedule.rules import find_conflict
@@ -284,93 +270,81 @@ def _sort_ends(
                 written.update((name, task.name) for name, _ in task.writes)
         if task.finished:
             finished.append(task)
-        elif conflict is None and _is_handled(task):
+        elif conflict is None and task.is_handled:
             failed.append(task)
         else:
-            progress.note_ends(run, (task,))
+            progress.note_ends((task,))
+    progress.move(finished, "finishes")
     return finished, failed
 
 
-def _take_raced(
-    run: Run, machine: Machine, progress: LoopProgress, tasks: Sequence[Task]
-) -> Generator[Effect, None, bool]:
+def _take_raced(progress: LoopProgress, tasks: Sequence[Task]) -> Generator[Effect, None, bool]:
     """`_take_ended` where there are races.
 
     Returns:
         Whether there is a new state.
     """
-    from ..schedule.races import find_winners, has_ended
+    from ..schedule.races import find_winners
 
-    races, moved = progress.races, False
+    races, states, moved = progress.effect.races, progress.states, False
     assert races is not None
-    # Tasks that are no longer at work have already lost.
-    rest: Sequence[Task] = [task for task in tasks if task in progress.at_work]
-    not_begun = [task for task in rest if not has_ended(task)]
+    # Tasks that the loop does not know any more have already lost.
+    rest: Sequence[Task] = [task for task in tasks if task in states and end_of(task)]
+    not_begun = [task for task in tasks if task in states and not end_of(task)]
     while rest:
-        chosen, behind = races.choose(rest)
-        for task in races.aside:
-            progress.at_work.pop(task, None)
+        chosen, behind, aside = races.choose(rest)
+        progress.move(aside, "stands aside")
         if chosen:
-            moved = (yield from _take_ended(run, machine, progress, chosen)) or moved
+            moved = (yield from _take_ended(progress, chosen)) or moved
         winners = find_winners(chosen)
         if winners:
-            # Nothing is applied of one that has left by a command for the graph around.
-            lost = [*progress.lost, *progress.find_losers(machine, winners)]
-            progress.lost = ()
-            yield from _stop(run, progress, lost)
-        rest = [task for task in behind if task in progress.at_work]
+            yield from _stop(progress, progress.find_losers(winners))
+        rest = [task for task in behind if task in states]
     # They gave way to one that has finished. It has won, or could not be applied.
-    progress.enqueue(machine, [task for task in not_begun if task in progress.at_work])
-    over = races.take_over(progress.at_work)
-    show_ends(run, over)
-    handled = [task for task in over if _is_handled(task)]
-    progress.note_ends(run, (task for task in over if not _is_handled(task)))
+    progress.enqueue([task for task in not_begun if task in states])
+    over = races.take_over(states)
+    show_ends(progress.run, over)
+    handled = [task for task in over if task.is_handled]
+    progress.note_ends(task for task in over if not task.is_handled)
     if handled:
-        yield from _hand_over(run, machine, progress, handled)
+        yield from _hand_over(progress, handled)
     return moved
 
 
-def _stop(run: Run, progress: LoopProgress, losers: Sequence[Task]) -> Effects:
+def _stop(progress: LoopProgress, losers: Sequence[Task]) -> Effects:
     """Stop those that have lost their races, once that is stored."""
     at_work = progress.drop(losers)
-    for stream in run.output.streams:
+    for stream in progress.run.output.streams:
         for task in losers:
             stream.lost(task)
     if at_work:
         yield Stop(progress.effect, at_work)
 
 
-def _hand_over(
-    run: Run, machine: Machine, progress: LoopProgress, failed: Sequence[Task]
-) -> Effects:
+def _hand_over(progress: LoopProgress, failed: Sequence[Task]) -> Effects:
     """Let error handlers take the places of tasks that have failed, beside what is at work."""
     yield from progress.recording.record_failures(failed)
-    handlers = [handler_of(task) for task in failed]
-    progress.replace(failed, handlers)
-    yield from _start(run, machine, handlers, progress)
+    progress.move(failed, "hands over")
+    yield from _start(progress, [handler_of(task) for task in failed])
 
 
 # -- supersteps: the barrier -----------------------------------------------------------------------
 
 
-def _end_round(
-    run: Run, machine: Machine, progress: LoopProgress
-) -> Generator[Effect, None, bool]:
+def _end_round(progress: LoopProgress) -> Generator[Effect, None, bool]:
     """No task of the superstep is at work: pass the barrier if all have finished.
 
     Returns:
         Whether there is a new state.
     """
-    tasks = progress.round
-    if not tasks or not all(task.finished for task in tasks):
+    tasks = progress.list_in("finished")
+    if not tasks or len(tasks) < len(progress.states):
         return False
-    yield from _fold(run, machine, progress, tasks)
+    yield from _fold(progress, tasks)
     return True
 
 
 def _fold(
-    run: Run,
-    machine: Machine,
     progress: LoopProgress,
     tasks: Sequence[Task],
     unseen: Sequence[Task] = (),
@@ -386,12 +360,14 @@ def _fold(
     Raises:
         Exception: why a superstep cannot be applied.
     """
+    run, machine = progress.run, progress.machine
     recording, commits, output = progress.recording, run.commits, run.output
     rounds, inbox, writes = machine.open is None, commits.inbox, []
     if rounds:
-        progress.round = ()
-        if progress.races is not None:
-            progress.end_races()
+        progress.straight = ()
+        if progress.states:
+            progress.move(tasks, "is folded in")
+        progress.effect.races = None
     refused = False
     try:
         # Encoded before it is applied: a reducer that works in place must not reach the history.
@@ -410,7 +386,9 @@ def _fold(
         if refused:
             yield from recording.record_refused(tasks, error)
         raise
-    cut = (yield from _take_posts(machine, inbox)) if inbox is not None else None
+    if not rounds:
+        progress.move(tasks, "is folded in")
+    cut = (yield from _take_posts(progress.machine, inbox)) if inbox is not None else None
     saved = recording.end_step(tasks, writes)
     if saved is not None:
         try:
@@ -428,7 +406,7 @@ def _fold(
     if output.streams or output.keeps_view:
         output.show_values(machine)
     if run.settings.interrupt_after:
-        _note_breakpoints(run, machine, progress, tasks)
+        _note_breakpoints(progress, tasks)
     if len(tasks) > WIDE:
         yield GiveWay()
     return None
@@ -453,17 +431,16 @@ def _take_posts(
     return None
 
 
-def _note_breakpoints(
-    run: Run, machine: Machine, progress: LoopProgress, tasks: Sequence[Task]
-) -> None:
+def _note_breakpoints(progress: LoopProgress, tasks: Sequence[Task]) -> None:
     """Stop behind tasks that have a breakpoint there: the whole call in supersteps, with
     schedule="ready" what they lead to."""
+    run, machine = progress.run, progress.machine
     if machine.open is not None:
-        progress.note_breakpoints(run, tasks)
+        progress.note_breakpoints(tasks)
     elif is_listed(tasks, run.settings.interrupt_after):
         following: Sequence[Task] = ()
         if run.output.streams or run.observing is not None:
-            following = upcoming(run, machine)
+            following = upcoming(run)
             show_checkpoint(run, following)
         run.output.stop("interrupt_after", following)
 
@@ -471,10 +448,9 @@ def _note_breakpoints(
 # -- schedule="ready" ------------------------------------------------------------------------------
 
 
-def _resume_open(
-    run: Run, machine: Machine, progress: LoopProgress
-) -> Generator[Effect, None, list[Task]]:
+def _resume_open(progress: LoopProgress) -> Generator[Effect, None, list[Task]]:
     """Go on where the thread stands. Returns the tasks that are open there."""
+    run, machine = progress.run, progress.machine
     tasks = list(machine.open or ())
     yield from progress.recording.begin()
     if run.position.found is not None:
@@ -489,20 +465,20 @@ def _resume_open(
     return tasks
 
 
-def _start_ready(run: Run, machine: Machine, progress: LoopProgress) -> list[Task]:
+def _start_ready(progress: LoopProgress) -> list[Task]:
     """Return the tasks that start in a new state. If they cannot, what runs ends and is applied."""
+    run, machine = progress.run, progress.machine
     starting: list[Task] = []
-    may_start = progress.decide_starts(run)
+    may_start = progress.decide_starts()
     try:
         starting = machine.start(run.pin_to, run.settings.limit, may_start)
     except Exception as error:
         progress.stop_starting(error)
     assert machine.open is not None
     if machine.open.over_limit and progress.start_error is None:
-        progress.stop_starting(limit_reached(run, upcoming(run, machine)))
+        progress.stop_starting(limit_reached(run, upcoming(run)))
     # Also if nothing starts: always emit the final checkpoint.
-    if any(stream.wants("checkpoints", "debug") for stream in run.output.streams):
-        show_checkpoint(run, upcoming(run, machine))
+    show_checkpoint(run)
     return starting
 
 
@@ -518,8 +494,6 @@ def _restore_refused(run: Run, tasks: Sequence[Task]) -> None:
 
 
 def _fold_ready(
-    run: Run,
-    machine: Machine,
     progress: LoopProgress,
     tasks: Sequence[Task],
     finished: list[Task],
@@ -534,52 +508,51 @@ def _fold_ready(
     Returns:
         Whether there is a new state.
     """
+    run = progress.run
     apart: Sequence[Task] = ()
-    open_tasks = machine.open
-    assert open_tasks is not None
-    identify_messages(run.output.streams, finished, machine.channels)
-    error = (yield from _fold(run, machine, progress, finished, tasks)) if finished else None
+    identify_messages(run.output.streams, finished, progress.machine.channels)
+    error = (yield from _fold(progress, finished, tasks)) if finished else None
     if error is not None:
         # One bad write must not undo the others.
         if len(finished) > 1:
             apart = finished
-            progress.at_work.update(dict.fromkeys(apart))  # until each has its turn
+            progress.move(apart, "waits its turn")
         else:
             for task in finished:
                 task.fail(error)
-            progress.note_ends(run, finished)
+            progress.note_ends(finished)
         finished = []
-    if finished:
-        progress.lost = [*progress.lost, *open_tasks.lost]
-    else:
+    if not finished:
         show_ends(run, [task for task in tasks if task not in apart])
     if failed:
-        yield from _hand_over(run, machine, progress, failed)
+        yield from _hand_over(progress, failed)
     moved = bool(finished)
     for task in apart:
-        moved = (yield from _take_ended(run, machine, progress, [task])) or moved
+        moved = (yield from _take_ended(progress, [task])) or moved
     return moved
 
 
 # -- the end of a call -----------------------------------------------------------------------------
 
 
-def _end(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
+def _end(progress: LoopProgress) -> Effects:
     """End a call in which nothing can run: record how far tasks have come; then raise, or pause."""
+    run, machine = progress.run, progress.machine
     open_tasks, drained = machine.open, None
-    tasks = progress.round if open_tasks is None else progress.list_unfinished()
+    # Those that are at work have not begun, and do not begin after a failure.
+    tasks: Sequence[Task] = [task for task, s in progress.states.items() if s != "at work"]
     if tasks or open_tasks is not None:
         # Tasks end in any order. Which error is raised must not depend on it, nor how questions
         # stand.
         tasks = in_path_order(tasks)
         # Before it is recorded: with durability="exit" all that is open waits to start then.
-        drained = progress.drained if progress.is_cut_short(run, machine) else None
+        drained = progress.drained if progress.is_cut_short() else None
         yield from progress.recording.record(tasks)
     if tasks:
         failed = [task for task in tasks if task.error is not None]
-        if progress.races is not None:
-            show_ends(run, progress.races.aside)
-            failed = [task for task in failed if progress.races.has_failed(task)]
+        if progress.effect.races is not None:
+            show_ends(run, progress.list_in("aside"))
+            failed = [task for task in failed if progress.effect.races.has_failed(task)]
         if failed:
             raise choose_error(failed)
     if progress.start_error is not None:
@@ -593,34 +566,25 @@ def _end(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
             run.output.keep_preview(machine, finished)
     elif open_tasks is not None and (machine.held or open_tasks.waiting_sends):  # at a breakpoint
         kind: Breakpoint = "interrupt_after" if progress.held_back else "interrupt_before"
-        run.output.stop(kind, upcoming(run, machine))
+        run.output.stop(kind, upcoming(run))
     elif run.program.flow is not None and not run.output.breakpoint:
         run.program.flow.warn_of_unmet(machine.channels)
 
 
-def _end_by_force(run: Run, machine: Machine, progress: LoopProgress) -> Effects:
+def _end_by_force(progress: LoopProgress) -> Effects:
     """Keep what has finished when the reader leaves or the driver fails. A superstep ends if all of
     its tasks have: otherwise `get_state` would not show what their writes lead to."""
     recording = progress.recording
     # What an abandoned run has done must not move the thread: nobody waits for it any more.
-    if run.abandoned or recording.half_done:
+    if progress.run.abandoned or recording.half_done:
         return
     progress.effect.open, progress.effect.tasks = 0, ()
-    if machine.open is not None:
-        # Nor may what has lost its race by a step that is applied.
-        progress.drop([*progress.lost, *machine.open.lost])
+    if progress.straight:
+        progress.enter(progress.straight)
+    # Nor may what has lost its race by a step that is applied.
+    progress.drop([each for task in progress.states if (each := task.cause or task).lost])
     # Looked at once: Ctrl-C in this loop leaves threads at work, whose tasks may finish meanwhile.
-    done = {task for task in progress.round if task.finished}
-    finished = [task for task in progress.at_work if task.finished]
-    if finished:
-        take = _take_ended if progress.races is None else _take_raced
-        yield from take(run, machine, progress, finished)
-    if machine.open is None:
-        tasks = progress.round
-        if tasks and done.issuperset(tasks):
-            yield from _fold(run, machine, progress, tasks)
-            return
-    else:
-        left = [task for task in progress.at_work if not task.finished]
-        tasks = in_path_order([*progress.list_unfinished(), *left])
-    yield from recording.record(tasks)
+    finished = [task for task in progress.list_in("at work") if task.finished]
+    moved = yield from _take(progress, finished)
+    if progress.machine.open is not None or not moved:
+        yield from recording.record(in_path_order([*progress.states]))

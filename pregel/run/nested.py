@@ -44,7 +44,6 @@ from ..names import (
 )
 from ..program.program import Program
 from ..running import RUNNING
-from ..schedule.machine import Machine
 from ..task.interrupts import asking
 from ..task.task import Task
 from ..types import Command, RunnableConfig
@@ -136,7 +135,7 @@ def load_around(run: Run) -> Generator[Effect, None, Load]:
     return around
 
 
-def find_route(run: Run, machine: Machine) -> None:
+def find_route(run: Run) -> None:
     """Find out which task of the open superstep leads to the nested checkpoint."""
     found, route = run.position.found, run.replay.route
     assert found is not None
@@ -151,7 +150,7 @@ def find_route(run: Run, machine: Machine) -> None:
     if not route.stages:
         return
     ns = ns_of(found.config)
-    tasks = run.ledger.with_handlers(plan_to_look(machine, ns))
+    tasks = run.ledger.with_handlers(plan_to_look(run.machine, ns))
     place, _ = split_number(route.stages[0][0])
     stable = not has_task_ids(place)
     led = [

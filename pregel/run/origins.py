@@ -85,10 +85,11 @@ def with_origins(found: CheckpointTuple, origins: Sequence[CheckpointTuple]) -> 
 
 
 def take_up(
-    run: Run, machine: Machine, checkpoint: Checkpoint, origins: Mapping[str, CheckpointTuple]
+    run: Run, checkpoint: Checkpoint, origins: Mapping[str, CheckpointTuple]
 ) -> None:
     """Give the machine of a run, or of an edit, the tasks that are under way. One whose origin was
     deleted starts anew."""
+    machine = run.machine
     # Origins may themselves continue earlier checkpoints: those continue here, too.
     continued: list[Any] = [origin.metadata.get(CONTINUES, ()) for origin in origins.values()]
     run.position.note_continued([*chain(*continued), *origins])
@@ -113,7 +114,7 @@ def take_up(
     machine.load_open(tasks)
 
 
-def bring_in(run: Run, machine: Machine, writes: Sequence[Pair]) -> None:
+def bring_in(run: Run, writes: Sequence[Pair]) -> None:
     """Apply what a `Command` brings, where supersteps run tasks that had been under way. Its Sends
     come before these tasks, so that they have the same ids in both schedules, and after the thread
     is loaded again."""
@@ -121,13 +122,14 @@ def bring_in(run: Run, machine: Machine, writes: Sequence[Pair]) -> None:
     assert state is not None and found is not None
     state.apply_writes(writes)
     requeue_stored(state, found.checkpoint)
-    assign_slots(machine, state)
+    assign_slots(run.machine, state)
     run.position.note_unqueued(None)
 
 
-def keep_strays(run: Run, machine: Machine) -> Effects:
+def keep_strays(run: Run) -> Effects:
     """Supersteps may have run what is under way, and recorded it beside the head. With this
     schedule the head moves on while those tasks stay, so their records go to their origins."""
+    machine = run.machine
     found = run.position.found
     origins = {task.run.machine.checkpoint_id for task in open_of(machine)}
     if found is None or not origins or run.position.saved_id is None:
@@ -147,13 +149,13 @@ def keep_strays(run: Run, machine: Machine) -> Effects:
         yield Save(None, [], run.position.saved_id, others=dict.fromkeys(origins, records))
 
 
-def find_beside_head(run: Run, machine: Machine) -> set[str]:
+def find_beside_head(run: Run) -> set[str]:
     """The ids of tasks that have records beside the head. While it is the head, these take
     precedence over records beside an origin."""
     found = run.position.found
     if found is None or run.position.saved_id != found.checkpoint["id"]:
         return set()
-    return {task_id for task_id, _, _ in _list_beside_head(machine, found)}
+    return {task_id for task_id, _, _ in _list_beside_head(run.machine, found)}
 
 
 def _list_beside_head(machine: Machine, found: CheckpointTuple) -> list[PendingWrite]:

@@ -11,6 +11,7 @@ from ..errors import DrainSignal, GraphRecursionError, ParentCommand, repr_of
 from ..names import START, TASKS
 from ..program.writes import list_sends
 from ..schedule.machine import Machine
+from ..schedule.states import TRANSITIONS, TaskEvent, TaskState, end_of
 from ..task.interrupts import is_listed
 from ..task.task import Task
 from .effects import Work
@@ -18,26 +19,26 @@ from .recording import Recording
 from .run import Run
 
 if TYPE_CHECKING:
-    from ..schedule.races import Races
     from ..schedule.rules import MayStart
+
 
 class LoopProgress:
     """What the loop knows of a call beside the state.
 
     Attributes:
+        run, machine: the call, and its state.
         effect: by which tasks start and end.
-        at_work: the tasks that run, or wait for a free place.
+        states: the tasks of the call that have started and are not folded in, each with its state.
+            In supersteps these are the tasks of the open one.
+        straight: a superstep whose tasks are not among these yet: nobody looks until all have ended
+            (benchmark P1).
         recording: stores what is to be stored.
         passed_tick: the machine's tick up to which breakpoints count as passed.
-        unfinished: those that have ended and not finished; they stay open.
-        round: the tasks of a superstep that is open, with the handlers that have taken over.
         taken: how many supersteps the call has taken.
         stopped: a failure stops the call: nothing further starts.
         start_error: the error with which the call ends, as nothing more can start; None while tasks
             may start.
         drained: why the call is to end early, or None.
-        races: what is known of races; None as long as there was none.
-        lost: the racers that have left with a step and have not been stopped yet.
         serial_queue: with schedule="ready", where one task runs at a time, those that wait for
             their turn; else None.
         held_back: the nodes that must wait because a predecessor has stopped at a breakpoint behind
@@ -49,46 +50,45 @@ class LoopProgress:
     # What few calls ever set is an attribute of the class (benchmark P2).
     drained: str | None = None
     held_back: frozenset[str] = frozenset()
-    lost: Sequence[Task] = ()
     not_reached: Collection[str] = ()
-    races: Races | None = None
-    round: Sequence[Task] = ()
     serial_queue: list[tuple[int, Task]] | None = None
     start_error: BaseException | None = None
     stopped: bool = False
+    straight: Sequence[Task] = ()
     taken: int = 0
-    unfinished: Sequence[Task] = ()
 
-    def __init__(self, run: Run, machine: Machine, passed_tick: int) -> None:
+    def __init__(self, run: Run, passed_tick: int) -> None:
+        self.run: Run = run
+        self.machine: Machine = run.machine
         self.effect: Work = Work()
-        self.at_work: dict[Task, None] = {}
-        self.recording: Recording = Recording(run, machine)
+        self.states: dict[Task, TaskState] = {}
+        self.recording: Recording = Recording(run)
         self.passed_tick: int = passed_tick
 
     # -- what starts -------------------------------------------------------------------------------
 
-    def decide_starts(self, run: Run) -> MayStart:
+    def decide_starts(self) -> MayStart:
         """Decide what may start now, with schedule="ready"."""
-        settings, machine = run.settings, run.machine
+        settings = self.run.settings
         self.drained = settings.control.drain_reason
-        if self.drained is None and START not in machine.expiring:  # the input comes in
+        if self.drained is None and START not in self.machine.expiring:  # the input comes in
             self.drained = settings.ending.reason
-        return self._decide(run, drained=self.drained is not None)
+        return self._decide(drained=self.drained is not None)
 
-    def is_cut_short(self, run: Run, machine: Machine) -> bool:
+    def is_cut_short(self) -> bool:
         """Whether the call ends early, and something would start if it did not."""
         if self.drained is None:
             return False
         from ..schedule.rules import could_start
 
-        return could_start(machine, self._decide(run, drained=False))
+        return could_start(self.machine, self._decide(drained=False))
 
-    def _decide(self, run: Run, *, drained: bool) -> MayStart:
-        settings, passed_tick = run.settings, self.passed_tick
+    def _decide(self, *, drained: bool) -> MayStart:
+        settings, passed_tick = self.run.settings, self.passed_tick
         stops = self.stopped or self.start_error is not None or drained
-        nodes, before = run.program.nodes, settings.interrupt_before
+        nodes, before = self.run.program.nodes, settings.interrupt_before
         # An edit may have left it pending: it comes in before anything else starts.
-        has_input = START in run.machine.expiring
+        has_input = START in self.machine.expiring
 
         def may_start(node: str, version: int, sent: bool) -> bool:
             if stops or node in self.held_back or (has_input and node != START):
@@ -101,28 +101,26 @@ class LoopProgress:
 
         return may_start
 
-    def enter(self, run: Run, tasks: Sequence[Task], *, at_work: Iterable[Task]) -> None:
-        """Note tasks that start.
-
-        Args:
-            at_work: those whose ends have not been looked at.
-        """
-        self.at_work.update(dict.fromkeys(at_work))
-        if run.machine.racing:
-            if self.races is None:
+    def enter(self, tasks: Sequence[Task]) -> None:
+        """Note tasks that start."""
+        self.straight = ()
+        for task in tasks:
+            self.states[task] = "at work"
+        if self.machine.racing:
+            if self.effect.races is None:
                 from ..schedule.races import Races
 
-                self.races = self.effect.races = Races()
-            self.races.enter(tasks)
+                self.effect.races = Races()
+            self.effect.races.enter(tasks)
 
-    def enqueue(self, machine: Machine, tasks: Sequence[Task]) -> None:
+    def enqueue(self, tasks: Sequence[Task]) -> None:
         """Let tasks run, one at a time where that is wanted."""
         if self.serial_queue is None:
             self.effect.tasks = [*self.effect.tasks, *tasks]
             return
-        assert machine.open is not None
+        assert self.machine.open is not None
         for task in tasks:
-            heappush(self.serial_queue, (machine.open.order(task), task))
+            heappush(self.serial_queue, (self.machine.open.order(task), task))
 
     def take_next(self) -> Sequence[Task]:
         """The task that runs next where one runs at a time: the one that has started first. An
@@ -134,11 +132,11 @@ class LoopProgress:
         a node refuses its input."""
         self.start_error = error
 
-    def note_breakpoints(self, run: Run, tasks: Sequence[Task]) -> None:
+    def note_breakpoints(self, tasks: Sequence[Task]) -> None:
         """Hold back, in this call, what tasks lead to that have a breakpoint behind them."""
-        triggers = run.program.triggers
+        triggers = self.run.program.triggers
         for task in tasks:
-            if is_listed((task,), run.settings.interrupt_after):
+            if is_listed((task,), self.run.settings.interrupt_after):
                 for name, value in task.writes:
                     names = list(triggers.get(name, ()))
                     if name == TASKS:
@@ -147,38 +145,40 @@ class LoopProgress:
 
     # -- how it ends -------------------------------------------------------------------------------
 
-    def note_ends(self, run: Run, tasks: Iterable[Task]) -> None:
+    def note_ends(self, tasks: Iterable[Task]) -> None:
         """Note tasks that have ended without having finished."""
-
         for task in tasks:
-            self.unfinished = [*self.unfinished, task]
+            end = end_of(task)
+            if end is None:
+                continue  # a failure has kept it from beginning
+            self.move((task,), end)
             keep_cause(task)
-            if isinstance(task.error, Exception):
-                fails = self.races is None or self.races.note_failure(task)
-                self.stopped = self.stopped or (fails and run.settings.on_failure == "stop")
+            if end == "fails":
+                races = self.effect.races
+                fails = races is None or races.note_failure(task)
+                self.stopped = self.stopped or (fails and self.run.settings.on_failure == "stop")
             elif task.error is not None:
                 self.stopped = True
 
-    def list_unfinished(self) -> Sequence[Task]:
-        """All that have ended without having finished."""
-        return self.unfinished if self.races is None else [*self.unfinished, *self.races.aside]
+    def move(self, tasks: Iterable[Task], event: TaskEvent) -> None:
+        """Note what has happened to tasks: the only place where their states change."""
+        states = self.states
+        for task in tasks:
+            state = TRANSITIONS[states[task]][event]
+            if state in TRANSITIONS:
+                states[task] = state
+            else:
+                del states[task]
 
-    def end_races(self) -> None:
-        """A superstep ends, and its races with it."""
-        self.races = self.effect.races = None
+    def list_in(self, *states: TaskState) -> list[Task]:
+        """Return the tasks in one of these states."""
+        return [task for task, state in self.states.items() if state in states]
 
-    def replace(self, failed: Sequence[Task], handlers: Sequence[Task]) -> None:
-        """Let error handlers take the places of tasks in their superstep."""
-        if self.round:
-            self.round = [*(task for task in self.round if task not in failed), *handlers]
-
-    def find_losers(self, machine: Machine, winners: Sequence[Task]) -> Sequence[Task]:
-        """The tasks that have lost their races by these."""
-        if machine.open is not None:
-            return machine.find_losers(winners)
+    def find_losers(self, winners: Sequence[Task]) -> Sequence[Task]:
+        """Return the tasks that have lost their races by these."""
         from ..schedule.races import find_losers
 
-        return find_losers(winners, [task.cause or task for task in self.round])
+        return find_losers(winners, [task.cause or task for task in self.states])
 
     def drop(self, losers: Collection[Task]) -> list[Task]:
         """Drop tasks that have lost their races.
@@ -186,27 +186,17 @@ class LoopProgress:
         Returns:
             What is at work for them.
         """
-        from ..schedule.races import is_signal, stand_behind
-
         gone = set(losers)
         for task in losers:
             task.lose()
-        lost = stand_behind(self.at_work, gone)
-        for task in lost:
-            del self.at_work[task]
-        self.effect.tasks = [task for task in self.effect.tasks if task in self.at_work]
+        lost = [task for task in self.states if (task.cause or task) in gone]
+        at_work = [task for task in lost if self.states[task] == "at work"]
+        self.move(lost, "loses")
+        self.effect.tasks = [task for task in self.effect.tasks if task in self.states]
         if self.serial_queue:
-            self.serial_queue = [each for each in self.serial_queue if each[1] in self.at_work]
+            self.serial_queue = [each for each in self.serial_queue if each[1] in self.states]
             heapify(self.serial_queue)
-        # A signal is not taken back.
-        gone -= {task.cause or task for task in self.unfinished if is_signal(task)}
-        self.unfinished, self.round = (
-            [task for task in tasks if (task.cause or task) not in gone]
-            for tasks in (self.unfinished, self.round)
-        )
-        if self.races is not None:
-            self.races.drop(losers)
-        return lost
+        return at_work
 
 
 # -- the errors that a run raises ------------------------------------------------------------------

@@ -16,13 +16,12 @@ from ...checkpoint.base import (
     UNDER_WAY,
     TaskWrites,
 )
-from ..schedule.machine import Machine
 from ..task.task import Task
 from .commits import CommitBuilder
 from .effects import Effects, Save
 from .ledger import describe_kept
 from .nested import save_kept
-from .resume import claim_end, end_claim, upcoming
+from .resume import claim_end, end_claim
 from .run import Run, run_of
 from .showing import show_checkpoint
 
@@ -42,9 +41,9 @@ class Recording:
 
     half_done: bool = False
 
-    def __init__(self, run: Run, machine: Machine) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
-        self._machine = machine
+        self._machine = run.machine
         stores = run.thread.saver is not None
         self.exits: bool = stores and run.settings.durability == "exit"
         self.stores_steps: bool = stores and not self.exits
@@ -61,7 +60,7 @@ class Recording:
         elif run.ledger:
             from .origins import keep_strays
 
-            yield from keep_strays(run, machine)
+            yield from keep_strays(run)
 
     # -- a step ends -------------------------------------------------------------------------------
 
@@ -217,7 +216,7 @@ class Recording:
             return lambda task: head
         from .origins import find_beside_head
 
-        at_head = find_beside_head(self._run, self._machine)
+        at_head = find_beside_head(self._run)
         return lambda task: head if task.id in at_head else task.run.machine.checkpoint_id
 
     def _save_records(
@@ -246,8 +245,7 @@ class Recording:
             if run.commits.leave_to(around, run.parent, commit):
                 return
         yield Save(commit, inside=run.take_kept())
-        if run.output.streams:
-            show_checkpoint(run, upcoming(run, self._machine))
+        show_checkpoint(run)
 
     def _save_open(
         self,
@@ -278,8 +276,7 @@ class Recording:
         new += (found for _, found in ends)
         commit.carried = [*self._carry(new, goes_on), *claim_end(run, tasks)]
         yield Save(commit, inside=run.take_kept())
-        if run.output.streams:
-            show_checkpoint(run, upcoming(run, machine))
+        show_checkpoint(run)
 
     def _carry(self, new: Sequence[TaskWrites], goes_on: bool) -> list[TaskWrites]:
         """What is recorded of the tasks that go on, for the one checkpoint: by earlier calls, and

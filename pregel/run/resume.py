@@ -15,7 +15,6 @@ from ...checkpoint.base import CLAIM, RESUME, TaskWrites
 from ..errors import InvalidUpdateError, UnknownInterruptError
 from ..names import BY_COMMAND, DELIVERED, START
 from ..program.writes import Draft, Pair
-from ..schedule.machine import Machine
 from ..task.attempt_state import earliest
 from ..task.interrupts import TASK, looks_like_answers, moved_id, questions, task_digits
 from ..task.task import Task
@@ -147,20 +146,20 @@ def take_over(run: Run) -> None:
         run.ledger.bring_again(run.ledger.undelivered(), run.position.saved_id)
 
 
-def pending_tasks(run: Run, machine: Machine) -> list[Task]:
+def pending_tasks(run: Run) -> list[Task]:
     """The tasks of the superstep that is open, with those of error handlers that had taken over."""
-    return run.ledger.with_handlers(upcoming(run, machine))
+    return run.ledger.with_handlers(upcoming(run))
 
 
-def upcoming(run: Run, machine: Machine) -> list[Task]:
+def upcoming(run: Run) -> list[Task]:
     """The tasks of the next superstep, to be looked at: their input is not coerced."""
-    state = machine.as_superstep()
+    state = run.machine.as_superstep()
     return state.plan(run.look_at(state), coerce=False)
 
 
-def open_questions(run: Run, machine: Machine) -> tuple[Interrupt, ...]:
+def open_questions(run: Run) -> tuple[Interrupt, ...]:
     """The questions that wait for an answer, as they were asked."""
-    waiting = run.ledger.find_waiting(pending_tasks(run, machine))
+    waiting = run.ledger.find_waiting(pending_tasks(run))
     asked = {each.id: each for known in run.ledger.values() for each in known.waiting}
     return tuple(asked[question] for question in waiting)
 
@@ -236,13 +235,13 @@ def record_command(
         yield Save(None, [encoded], position.saved_id or "")
 
 
-def claim_place(run: Run, machine: Machine) -> Effects:
+def claim_place(run: Run) -> Effects:
     """Record beside the head that a call with a run id, which brings nothing or has come before,
     runs what is pending there: of several that begin so at the same time one goes on, before any
     node runs. Nothing is recorded if nothing would run."""
     position, ledger = run.position, run.ledger
     assert position.found is not None
-    records = [ledger.of(task.id) for task in pending_tasks(run, machine)]
+    records = [ledger.of(task.id) for task in pending_tasks(run)]
     if all(known.finished or ledger.find_pause(known) is not None for known in records):
         return
     claim = ledger.claim or ClaimRecord(

@@ -9,16 +9,21 @@ from collections.abc import Sequence
 
 from ..task.task import Task
 from .effects import WIDE, Effects, GiveWay
+from .resume import upcoming
 from .run import Run
 from .snapshots import live_snapshot
 from .stream import identify_messages
 
 
-def show_checkpoint(run: Run, tasks: Sequence[Task]) -> None:
-    """Show readers the last checkpoint, now that the tasks that follow it are known."""
+def show_checkpoint(run: Run, tasks: Sequence[Task] | None = None) -> None:
+    """Show readers the last checkpoint, now that the tasks that follow it are known.
+
+    Args:
+        tasks: None if nobody has made them yet.
+    """
     streams = run.output.streams
     if run.commits.last is not None and any(s.wants("checkpoints", "debug") for s in streams):
-        state = live_snapshot(run, tasks)
+        state = live_snapshot(run, upcoming(run) if tasks is None else tasks)
         for stream in streams:
             stream.checkpoint(state)
         run.commits.take_last()

@@ -19,7 +19,6 @@ from ..names import INSIDE, SPENT, START
 from ..program.program import CompiledNode
 from ..program.results import refuse_lookalike
 from ..program.writes import Pair
-from ..schedule.machine import Machine
 from ..task.task import Task
 from ..types import Command
 from .effects import Effect, Effects, FirstSave, Load, Save
@@ -193,7 +192,7 @@ def _stopped(run: Run, given: Given) -> bool:
 
 # -- before the first superstep: carrying out what was decided -------------------------------------
 
-def begin(run: Run, machine: Machine, loaded: Load) -> Generator[Effect, None, int | None]:
+def begin(run: Run, loaded: Load) -> Generator[Effect, None, int | None]:
     """Take the input, or make ready to go on.
 
     Returns:
@@ -201,39 +200,39 @@ def begin(run: Run, machine: Machine, loaded: Load) -> Generator[Effect, None, i
     """
     found = run.position.found
     if found is not None and not loaded.followed:
-        find_route(run, machine)
+        find_route(run)
     start = classify_call(run, followed=loaded.followed)
     if start.meaning is Meaning.SHOW_AGAIN:
-        _show_again(run, machine)
+        _show_again(run)
         return None
     if found is not None and (start.branches or (find_made_on(found) and was_made_for_this(run))):
-        _rewind(run, machine, found)
+        _rewind(run, found)
     if start.meaning is Meaning.NEW_INPUT:
-        yield from _take_input(run, machine)
+        yield from _take_input(run)
         return -1
     # No resume here: on a thread with nothing stored there is no question, and `decide` refuses it.
     if start.meaning is Meaning.START_BY_COMMAND:
-        machine.apply_input(command_writes(run, run.settings.given), ())
-        yield from save(run, machine, "input")
-        yield from _take_posts(run, machine)
+        run.machine.apply_input(command_writes(run, run.settings.given), ())
+        yield from save(run, "input")
+        yield from _take_posts(run)
         return -1
     if start.meaning is Meaning.REFUSE:
         _refuse(run)
     if start.meaning is Meaning.GO_ON and loaded.delivered_live:
         thread, head = run.thread, run.position.head
         raise CheckpointConflictError(thread.thread_id or "", thread.ns, head, head)
-    yield from _go_on(run, machine, start)
-    return machine.tick
+    yield from _go_on(run, start)
+    return run.machine.tick
 
 
-def _show_again(run: Run, machine: Machine) -> None:
+def _show_again(run: Run) -> None:
     # Questions of an old checkpoint may have been answered in what followed it.
     if run.position.at_head:
-        questions = open_questions(run, machine)
+        questions = open_questions(run)
         if questions:
             run.output.pause(questions)
     for stream in run.output.streams:
-        stream.values(machine, always=True)
+        stream.values(run.machine, always=True)
 
 
 def _refuse(run: Run) -> None:
@@ -250,40 +249,40 @@ def _refuse(run: Run) -> None:
         raise
 
 
-def _go_on(run: Run, machine: Machine, start: Start) -> Effects:
+def _go_on(run: Run, start: Start) -> Effects:
     """Go on from what is stored; on a branch, if what follows it is done anew."""
     position, replay = run.position, run.replay
     assert position.found is not None
-    check_unchanged(run, machine)
+    check_unchanged(run)
     if start.meaning is Meaning.TAKE_COMMAND:
-        yield from _take_command(run, machine, run.settings.given, branches=start.branches)
+        yield from _take_command(run, run.settings.given, branches=start.branches)
     # A seeded run does anew what another branch has done; a claim there is not its own.
     elif not replay.seeded:
         take_over(run)
         if run.may_come_twice and not start.branches:
-            yield from claim_place(run, machine)
+            yield from claim_place(run)
     # Deliveries are known by the checkpoints of the whole graph only: it takes the command.
     if not run.ns:
         note_deliveries(run)
     # After the answers are bound: `_fork` moves them to the ids that the questions have there.
     if start.branches:
-        yield from _fork(run, machine)
-    yield from _take_posts(run, machine)
-    replay.enter(machine.step)
+        yield from _fork(run)
+    yield from _take_posts(run)
+    replay.enter(run.machine.step)
     run.commits.go_on_from(position.found)
     for stream in run.output.streams:
-        stream.resumed(machine)
+        stream.resumed(run.machine)
 
 
-def _take_posts(run: Run, machine: Machine) -> Effects:
+def _take_posts(run: Run) -> Effects:
     """Take what was posted by now into the first superstep."""
     # With schedule="ready" what a task reads must be found at its origin when it runs again:
     # nothing comes in but with a step that is stored.
     if run.commits.inbox is not None and not run.program.starts_ready:
-        yield from run.commits.inbox.take(machine, run.output.streams)
+        yield from run.commits.inbox.take(run.machine, run.output.streams)
 
 
-def check_unchanged(run: Run, machine: Machine) -> None:
+def check_unchanged(run: Run) -> None:
     """Refuse to go on with what another graph has left and this one cannot do.
 
     Raises:
@@ -291,16 +290,16 @@ def check_unchanged(run: Run, machine: Machine) -> None:
     """
     found = run.position.found
     if found is not None:
-        lost = [*lost_work(machine, found, run.ledger), *lost_kinds(machine, found)]
+        lost = [*lost_work(run.machine, found, run.ledger), *lost_kinds(run.machine, found)]
         if lost:
             raise GraphChangedError(str(run.thread), lost)
 
 
-def _fork(run: Run, machine: Machine) -> Effects:
+def _fork(run: Run) -> Effects:
     """Do anew what follows a checkpoint, on a branch of its own: nothing is written beside the old
     one, and what its tasks had left is void. Answers that are brought along reach the
     questions they name, in the branch; those given before the open questions stay."""
-    position = run.position
+    machine, position = run.machine, run.position
     assert position.found is not None
     tasks = plan_to_look(machine, ns_of(position.found.config))
     # Nothing to do anew: a fork would only add a checkpoint that says what its parent says.
@@ -313,7 +312,7 @@ def _fork(run: Run, machine: Machine) -> Effects:
     machine.begin_anew()
     run.commits.describe(INSIDE, noted_route(run))
     run.commits.describe(REWOUND, find_made_on(position.found))
-    yield from save(run, machine, "fork")
+    yield from save(run, "fork")
     # Only the fork leads there. The checkpoints after it have passed it.
     run.commits.describe(INSIDE, None)
     if run.settings.durability != "exit" or run.may_come_twice:  # else it is stored at the end
@@ -321,16 +320,16 @@ def _fork(run: Run, machine: Machine) -> Effects:
     # A nested graph may be the one that asks, but the call was made to the outermost.
     whole = run.outermost
     if isinstance(whole.settings.given, Command) and whole.settings.given.resume is not MISSING:
-        move_answers(run, whole.ledger, before, upcoming(run, machine))
+        move_answers(run, whole.ledger, before, upcoming(run))
 
 
-def _rewind(run: Run, machine: Machine, found: CheckpointTuple) -> None:
+def _rewind(run: Run, found: CheckpointTuple) -> None:
     """Let graphs inside that have a history of their own, and so a head, go back on a branch with
     the graph around them: they would remember what the branch has not done."""
     replay = run.replay
     if not run.ns:
         replay.rewind_to("", rewind_point(run, found))
-    tasks = plan_to_look(machine, ns_of(found.config))
+    tasks = plan_to_look(run.machine, ns_of(found.config))
     replay.begin_anew(run.ledger.with_handlers(tasks))
 
 
@@ -349,8 +348,9 @@ def was_made_for_this(run: Run) -> bool:
     return not run.ledger or (updated and found.revision == 1)
 
 
-def _take_input(run: Run, machine: Machine) -> Effects:
+def _take_input(run: Run) -> Effects:
     """Start over: what was pending is dropped, the input becomes a checkpoint of its own."""
+    machine = run.machine
     given, found = run.settings.given, run.position.found
     writes = input_writes(run, given)
     if not writes:
@@ -360,7 +360,7 @@ def _take_input(run: Run, machine: Machine) -> Effects:
         )
     start = run.program.nodes.get(START)
     if start is not None and start.plain and not run.keeps_steps:
-        _run_start(run, machine, start)
+        _run_start(run, start)
         return
     if found is not None:
         if SPENT in machine.channels and run.ledger:  # its records are left behind
@@ -378,24 +378,25 @@ def _take_input(run: Run, machine: Machine) -> Effects:
     machine.apply_input(
         writes, machine.as_superstep().plan(coerce=False) if found is not None else ()
     )
-    yield from save(run, machine, "input", held=new and _holds_input(run, machine))
+    yield from save(run, "input", held=new and _holds_input(run))
 
 
-def _run_start(run: Run, machine: Machine, start: CompiledNode) -> None:
+def _run_start(run: Run, start: CompiledNode) -> None:
     """Take the input and START's superstep at once, where nobody could see the state between them:
     START writes the input into the state, and what its edges lead to is triggered (benchmark
     P2)."""
     task = Task(start, start.path, run.settings.given, run)
     for writer in start.writers:
         writer.write(task.input, task)
-    machine.skip_input()
-    machine.apply((task,))
+    run.machine.skip_input()
+    run.machine.apply((task,))
 
 
-def _holds_input(run: Run, machine: Machine) -> bool:
+def _holds_input(run: Run) -> bool:
     """Whether the input is stored together with what comes next. No node of the user's may run
     before, nor a router, unless the input comes about again. A reader gets the chunks of both when
     they are stored."""
+    machine = run.machine
     if not run.commits.holds_input or run.output.live:
         return False
     nodes, triggers = machine.program.nodes, machine.program.triggers
@@ -426,25 +427,25 @@ def input_writes(run: Run, given: Any) -> list[Pair]:
     return [(key, value) for key, value in given.items() if key in inputs]
 
 
-def _take_command(run: Run, machine: Machine, command: Command[Any], *, branches: bool) -> Effects:
+def _take_command(run: Run, command: Command[Any], *, branches: bool) -> Effects:
     """Apply a command's update and goto at once, and keep its answer for the task that asks."""
     reopened: list[TaskWrites] = []
     if command.resume is not MISSING:
-        tasks = pending_tasks(run, machine)
+        tasks = pending_tasks(run)
         reopened = take_answers(run, tasks, command.resume, branches=branches)
     writes = command_writes(run, command)
     if run.position.unqueued is None or branches:
-        machine.apply_writes(writes)
+        run.machine.apply_writes(writes)
     else:
         from .origins import bring_in
 
-        bring_in(run, machine, writes)
+        bring_in(run, writes)
     # On a branch nothing is claimed: no other call can stand at a checkpoint that is new.
     if not branches:
         yield from record_command(run, writes, reopened)
 
 
-def save(run: Run, machine: Machine, source: str, *, held: bool = False) -> Effects:
+def save(run: Run, source: str, *, held: bool = False) -> Effects:
     """Make a checkpoint before the first superstep, unless all saving waits for the end of the
     call. If the call may come twice, it is stored before the first node starts in any case: of two
     deliveries that begin at the same checkpoint one gets a conflict, and runs nothing.
@@ -452,6 +453,7 @@ def save(run: Run, machine: Machine, source: str, *, held: bool = False) -> Effe
     Args:
         held: store it together with the next one.
     """
+    machine = run.machine
     if run.thread.saver is not None:
         if run.may_come_twice and not held:
             yield FirstSave(run.commits.build(machine, source, []))

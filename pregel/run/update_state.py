@@ -12,24 +12,35 @@ person who has a question on the screen can still answer it.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
-from ...checkpoint.base import CONTINUES, OF_TASK, REWOUND, TaskWrites
-from ..errors import GraphChangedError, InvalidUpdateError, warn
-from ..names import COPY, END, INPUT, TASKS
+from ...checkpoint.base import (
+    CONTINUES,
+    NULL_TASK_ID,
+    OF_TASK,
+    REWOUND,
+    CheckpointTuple,
+    TaskWrites,
+)
+from ..errors import GraphChangedError, InvalidUpdateError, nearest, warn
+from ..names import COPY, END, INPUT, RAN, TASKS
+from ..program.program import CompiledNode, NodeCall
 from ..program.writes import list_sends
 from ..schedule.machine import Machine
+from ..task.ids import Carried
 from ..task.task import Task, in_path_order
-from ..types import StateUpdate
+from ..types import Command, Send, StateUpdate
 from .effects import Effect, Effects, Load, Save, Work
-from .ledger import TaskRecord, known_only
+from .ledger import ClaimRecord, TaskRecord, describe_kept, known_only
 from .load import forget_lost, load_machine, lost_work
 from .nested import find_made_on, load_under_way
 from .resume import upcoming
 from .run import Run
 from .start import input_writes, was_made_for_this
-from .update_tasks import OpenWork, is_outside, make_tasks, match, paths_of, says_where
 
 ALONE = (END, INPUT, COPY)
 """What `as_node` may say besides a node's name; such an update is the only one of its superstep."""
@@ -38,17 +49,9 @@ ALONE = (END, INPUT, COPY)
 def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
     """Each list of updates becomes one checkpoint on top of the one before; nothing is stored
     before all of them have been made. Afterwards the run's position is at the last."""
-    load = Load()
-    yield load
-    yield from load_under_way(load)
-    # An update of a nested graph from outside has no run around it, from which the parents would
-    # come.
-    if run.ns and load.found is not None:
-        run.commits.stay_inside(load.found)
-        run.commits.describe(OF_TASK, load.found.metadata.get(OF_TASK))
-    machine = load_machine(run, load, edits=True)
+    yield from load_to_edit(run)
     found = run.position.found
-    lost = [] if found is None else lost_work(machine, found, run.ledger)
+    lost = [] if found is None else lost_work(run.machine, found, run.ledger)
     saves = []
     for updates in supersteps:
         # Both drop pending work, so what this graph cannot do any more does not stand in their way.
@@ -56,9 +59,9 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
         if lost and not drops_pending:
             raise GraphChangedError(str(run.thread), lost)
         if lost and found is not None:
-            forget_lost(machine, found)
+            forget_lost(run.machine, found)
             lost = []
-        for effect in _superstep(run, machine, updates):
+        for effect in _superstep(run, updates):
             if not isinstance(effect, Save):
                 yield effect
                 continue
@@ -72,36 +75,40 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
 def store_migrated(run: Run) -> Effects:
     """Store what the graph's `migrate` makes of the thread, as an edit that changes nothing else:
     all pending tasks go on in it. Nothing is stored if there is nothing to convert."""
-    load = Load()
-    yield load
-    yield from load_under_way(load)
-    stored = load.found
-    if stored is None:
-        return
-    if run.ns:
-        run.commits.stay_inside(stored)
-        run.commits.describe(OF_TASK, stored.metadata.get(OF_TASK))
-    machine = load_machine(run, load, edits=True)
-    found = run.position.found
-    if found is not None and found.checkpoint is not stored.checkpoint:
-        pending = upcoming(run, machine)
+    stored, found = (yield from load_to_edit(run)), run.position.found
+    if stored is not None and found is not None and found.checkpoint is not stored.checkpoint:
+        pending = upcoming(run)
         left = OpenWork(run, pending, pending)
-        machine.apply_edit((), keep=pending)
+        run.machine.apply_edit((), keep=pending)
         yield from cut(run, "update", [], left)
 
 
-def _superstep(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effects:
+def load_to_edit(run: Run) -> Generator[Effect, None, CheckpointTuple | None]:
+    """Load the checkpoint that an edit starts from. Returns it as it is stored."""
+    load = Load()
+    yield load
+    yield from load_under_way(load)
+    # An update of a nested graph from outside has no run around it, from which the parents would
+    # come.
+    if run.ns and load.found is not None:
+        run.commits.stay_inside(load.found)
+        run.commits.describe(OF_TASK, load.found.metadata.get(OF_TASK))
+    load_machine(run, load, edits=True)
+    return load.found
+
+
+def _superstep(run: Run, updates: Sequence[StateUpdate]) -> Effects:
     only = updates[0]
     if only.as_node == END:
-        _clear(run, machine)
+        _clear(run)
         yield from cut(run, "update", [])
     elif only.as_node == INPUT:
-        _feed(run, machine, only.values)
+        _feed(run, only.values)
         yield from cut(run, "input", [])
     elif only.as_node == COPY:
-        yield from _duplicate(run, machine, only.values)
+        yield from _duplicate(run, only.values)
     else:
-        yield from _update(run, machine, updates)
+        yield from _update(run, updates)
 
 
 def read_supersteps(supersteps: Sequence[Sequence[Any]]) -> list[list[StateUpdate]]:
@@ -163,7 +170,7 @@ def cut(run: Run, source: str, writes: list[TaskWrites], left: OpenWork | None =
     if left is None:
         run.ledger.replace({})
     else:
-        carried = left.carry(run, machine)
+        carried = left.carry(run)
     # What graphs inside these tasks have stored names the checkpoint in which the tasks began.
     if carried and found is not None:
         continues = [*run.position.continued, found.checkpoint["id"]]
@@ -189,21 +196,22 @@ def _find_undone(run: Run) -> str:
 # -- as a node -------------------------------------------------------------------------------------
 
 
-def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effects:
+def _update(run: Run, updates: Sequence[StateUpdate]) -> Effects:
     """Run the writers of the named nodes over the values. What the open superstep has done is
     kept: a task to which the update leads again goes on as it is, with its questions and results;
     what others had finished is applied."""
+    machine = run.machine
     if run.position.found is None:
         machine.skip_input()
     at_head = run.position.at_head
-    open_ = _look_at_open(run, machine)
-    mine = make_tasks(run, machine, updates, open_.standing, open_.finished)
+    open_ = _look_at_open(run)
+    mine = make_tasks(run, updates, open_.standing, open_.finished)
     yield from _run_writers(mine)
-    outcome = _decide(run, machine, open_, mine)
+    outcome = _decide(run, open_, mine)
     only = updates[0]
     if only.as_node is None and machine.program.scope.triggers and not says_where(only.values):
-        kept = yield from _find_kept(run, machine, open_, mine, outcome)
-        outcome = _decide(run, machine, open_, mine, kept) if kept else outcome
+        kept = yield from _find_kept(run, open_, mine, outcome)
+        outcome = _decide(run, open_, mine, kept) if kept else outcome
     _tell_closed(run, mine, outcome.left, outcome.lost, named=only.as_node is not None)
     # History shows the update as the tasks' result, unless the checkpoint has a future of its own
     # already.
@@ -214,7 +222,7 @@ def _update(run: Run, machine: Machine, updates: Sequence[StateUpdate]) -> Effec
     yield from cut(run, "update", writes, left)
 
 
-class OpenTasks(NamedTuple):
+class PendingTasks(NamedTuple):
     """The tasks of the open superstep as an update finds them.
 
     Attributes:
@@ -230,12 +238,12 @@ class OpenTasks(NamedTuple):
     standing: list[Task]
 
 
-def _look_at_open(run: Run, machine: Machine) -> OpenTasks:
-    pending = upcoming(run, machine)
+def _look_at_open(run: Run) -> PendingTasks:
+    pending = upcoming(run)
     finished = _finished(run, pending)
     # At the head an update may speak for an error handler that has taken over.
     now = run.ledger.with_handlers(pending) if run.position.at_head else pending
-    return OpenTasks(
+    return PendingTasks(
         pending,
         finished,
         beaten=[task for task in pending if task not in now],
@@ -263,8 +271,7 @@ class Outcome(NamedTuple):
 
 def _decide(
     run: Run,
-    machine: Machine,
-    open_: OpenTasks,
+    open_: PendingTasks,
     mine: Sequence[Task],
     kept: Sequence[Task] = (),
 ) -> Outcome:
@@ -289,7 +296,7 @@ def _decide(
         or (task not in finished and not any(_replaces(run, each, task) for each in outside))
     ]
     # At an old checkpoint the tasks have had their future; the update starts a branch.
-    again = _led_to(run, machine, mine, staying, rest) if run.position.at_head else []
+    again = _led_to(run, mine, staying, rest) if run.position.at_head else []
     lost = [task for task in left if task not in again and task not in finished]
     done = [task for task in finished if (task.cause or task) not in again and task not in again]
     return Outcome(left, staying, again, lost, [*done, *dealt_with])
@@ -311,20 +318,20 @@ def _run_writers(tasks: Sequence[Task]) -> Effects:
 
 
 def _find_kept(
-    run: Run, machine: Machine, open_: OpenTasks, mine: Sequence[Task], outcome: Outcome
+    run: Run, open_: PendingTasks, mine: Sequence[Task], outcome: Outcome
 ) -> Generator[Effect, None, list[Task]]:
     """Find what an update without `as_node` keeps of that which it would drop: all to which the
     edges and routers of its node do not lead, with the update or without it. It has come by a goto,
     or from another node."""
     dropped = [task for task in outcome.left if task not in outcome.again]
     if dropped:
-        led = _led_to(run, machine, mine, outcome.staying, outcome.left)
+        led = _led_to(run, mine, outcome.staying, outcome.left)
         dropped = [task for task in dropped if task not in led]
     if not dropped:
         return []
-    usual = make_tasks(run, machine, [StateUpdate(None)], open_.standing, open_.finished)
+    usual = make_tasks(run, [StateUpdate(None)], open_.standing, open_.finished)
     yield from _run_writers(usual)
-    led = _led_to(run, machine, usual, outcome.staying, outcome.left)
+    led = _led_to(run, usual, outcome.staying, outcome.left)
     # A `Send` of the router may hold another value each time (`RemainingSteps`, a time). It counts
     # by its node: kept beside what the router sends now, the work would be done twice.
     sent = {
@@ -396,11 +403,11 @@ def _tell_closed(
 
 
 def _led_to(
-    run: Run, machine: Machine, mine: Sequence[Task], others: Sequence[Task], rest: Sequence[Task]
+    run: Run, mine: Sequence[Task], others: Sequence[Task], rest: Sequence[Task]
 ) -> list[Task]:
     """Those of the pending tasks that the update leads to as well."""
     # Only the machine knows what leads where, so it is tried on a copy.
-    trial = machine.copy()
+    trial = run.machine.copy()
     trial.apply_edit(_in_turn([], mine), keep=others)
     return [old for old, _ in match(run, rest, trial.plan(coerce=False))]
 
@@ -428,49 +435,296 @@ def _finished(run: Run, pending: Sequence[Task]) -> list[Task]:
     return found
 
 
+# -- the tasks that an update stands for -----------------------------------------------------------
+
+
+def make_tasks(
+    run: Run,
+    updates: Sequence[StateUpdate],
+    pending: Sequence[Task],
+    finished: Sequence[Task],
+) -> list[Task]:
+    """A task for each update; it stands for a pending one of its node if there is one: first of all
+    for one that is open and that no other update stands for."""
+    open_ = [task for task in pending if task not in finished]
+    mine: list[Task] = []
+    for place, update in enumerate(updates):
+        free = [task for task in open_ if task.path not in paths_of(mine)]
+        mine.append(_task(run, update, place, [*free, *open_, *pending]))
+    return mine
+
+
+def _task(
+    run: Run, update: StateUpdate, place: int, pending: Sequence[Task]
+) -> Task:
+    """A task that does nothing but write `update.values` as its node would.
+
+    Args:
+        pending: the tasks it may stand for, the best first.
+    """
+    machine = run.machine
+    name = update.as_node if update.as_node is not None else infer_node(machine, pending)
+    if update.as_node is None and pending and machine.program.inputs not in machine.program.nodes:
+        # In a graph made by hand and in an entrypoint no node stands for the input.
+        raise InvalidUpdateError(
+            f"node {name!r} has not run yet, and no node brings the input: specify "
+            f"as_node={name!r} to act in its place, or let it run first"
+        )
+    node = machine.program.nodes.get(name)
+    if node is None:
+        known = _find_own_nodes(machine)
+        raise InvalidUpdateError(f"as_node: node {name!r} does not exist; {nearest(name, known)}")
+    if not node.writers:
+        raise InvalidUpdateError(
+            f"as_node: node {name!r} has no writers, so it cannot write an update"
+        )
+    here = None
+    if update.as_node is not None or name == machine.program.inputs:
+        here = next((task for task in pending if task.name == name), None)
+    node = _writers_only(node)
+    if here is None:
+        task = Task(node, (INPUT, place), update.values, run)
+    else:
+        # With its Send: then the node has not seen its triggers, by which it may be pending too.
+        task = Task(node, here.path, update.values, run, here.send)
+        task.carry_id(here.id)
+        if here.cause is not None:
+            task.take_place_of(here.cause)
+    if update.task_id:
+        task.carry_id(update.task_id)
+    return task
+
+
+def _writers_only(node: CompiledNode) -> CompiledNode:
+    """The node with a body that returns its input."""
+    # A retry policy would run an update again that a writer has refused.
+    stand_in = copy(node)
+    stand_in.call = NodeCall(_same, inline=True)
+    stand_in.policies = node.policies._replace(retry=())
+    return stand_in
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def infer_node(machine: Machine, pending: Sequence[Task]) -> str:
+    """The node that an update without `as_node` is from: the one that ran last; on a new thread,
+    the only one; START, as long as it has an input to take.
+
+    Args:
+        pending: the tasks of the open superstep.
+
+    Raises:
+        InvalidUpdateError: several ran last, or none has run and the input is not a node's.
+    """
+    nodes = machine.program.nodes
+    own = _find_own_nodes(machine)
+    inputs = machine.program.inputs
+    if any(task.name == inputs for task in pending):
+        return str(inputs)
+    found = {name: _last_run(seen) for name, seen in machine.seen.items() if name in nodes}
+    ran = {name: version for name, version in found.items() if version}
+    if not ran:
+        if len(own) == 1:
+            return own[0]
+        if isinstance(inputs, str) and inputs in nodes:
+            return inputs
+        raise InvalidUpdateError("no node has run on this thread yet: specify as_node")
+    last = [name for name, version in ran.items() if version == max(ran.values())]
+    if len(last) > 1:
+        raise InvalidUpdateError(
+            f"the update is ambiguous, specify as_node: {', '.join(sorted(last))} ran last together"
+        )
+    return last[0]
+
+
+def _last_run(seen: Mapping[str, int]) -> int:
+    """The version of the state in which a node ran last; 0 if it never ran to its end.
+
+    Args:
+        seen: what it has seen.
+    """
+    ran = seen.get(RAN)
+    if ran is None:
+        ran = max((version for name, version in seen.items() if name != TASKS), default=0)
+    return max(ran, seen.get(TASKS, 0))
+
+
+def says_where(values: Any) -> bool:
+    """Whether an update says itself where its node goes, beside the node's edges."""
+    parts = values if isinstance(values, (list, tuple)) else (values,)
+    return any(isinstance(p, Send) or (isinstance(p, Command) and bool(p.goto)) for p in parts)
+
+
+def _find_own_nodes(machine: Machine) -> list[str]:
+    """The nodes that the graph's author has named: no hidden ones, no error handlers."""
+    nodes = machine.program.nodes
+    # They run in the place of others and are due by no trigger, so no update is theirs by itself.
+    handlers = {node.handler.name for node in nodes.values() if node.handler is not None}
+    return [name for name, node in nodes.items() if not node.hidden and name not in handlers]
+
+
+def is_outside(task: Task) -> bool:
+    """Whether an update stands for no pending task."""
+    return bool(task.path[0] == INPUT)
+
+
+def paths_of(tasks: Sequence[Task]) -> set[tuple[Any, ...]]:
+    """Their places in the superstep."""
+    return {task.path for task in tasks}
+
+
+# -- what an edit keeps of a superstep that is open ------------------------------------------------
+# Tasks to which the edit leads again go on in the checkpoint that it makes.
+
+def match(run: Run, old: Sequence[Task], new: Sequence[Task]) -> list[tuple[Task, Task]]:
+    """The tasks that are the same before and after an edit: of one node, and of Sends those that
+    carry the same."""
+    left, same = list(old), dict[Task, Task]()
+    # Of equal Sends each goes on once: as itself, if it stays, and not as one that has finished.
+    for fits in (_is_itself, partial(_is_equal, run)):
+        for task in new:
+            if task not in same:
+                found = next((o for o in left if o.name == task.name and fits(o, task)), None)
+                if found is not None:
+                    same[task] = found
+                    left.remove(found)
+    return [(same[task], task) for task in new if task in same]
+
+
+def _is_itself(old: Task, new: Task) -> bool:
+    # A node is due once in a superstep, so its name tells the task.
+    return old.send is new.send
+
+
+def _is_equal(run: Run, old: Task, new: Task) -> bool:
+    """Whether the Sends of two tasks carry the same."""
+    if old.send is None or new.send is None:
+        return False
+    if (old.send.key, old.send.race) != (new.send.key, new.send.race):
+        return False
+    dumps = run.settings.serde.dumps
+    try:
+        return dumps(old.send.arg) == dumps(new.send.arg)
+    except Exception:  # it could not be stored either
+        return False
+
+
+class OpenWork:
+    """What the tasks of an open superstep have recorded, read before an edit. Tasks to which the
+    edit leads again go on in its checkpoint: they keep their ids, and with them their questions,
+    calls, idempotency keys and the namespaces of graphs inside them.
+
+    Args:
+        again: those tasks.
+    """
+
+    def __init__(self, run: Run, pending: Sequence[Task], again: Sequence[Task]) -> None:
+        ledger = run.ledger
+        planned = {NULL_TASK_ID}
+        self.tasks: list[tuple[Task, TaskRecord]] = []
+        for task in ledger.with_handlers(pending):
+            planned.add(task.id)
+            before = ledger.of(task.id)
+            if task.cause is None and task in again:
+                self.tasks.append((task, before))
+            elif task.cause in again and before.finished:  # its handler has dealt with its failure
+                self.tasks[-1] = (task.cause, before)  # type: ignore[assignment]
+        self.calls: dict[str, TaskRecord] = {
+            task_id: before for task_id, before in ledger.items() if task_id not in planned
+        }
+        self.claim: ClaimRecord | None = ledger.claim
+        machine = run.machine
+        self.joined = {task.id: machine.find_joined(task) for task in pending}
+        # Without a record, too: it may have stored something in a graph inside it.
+        self.begun: set[str] = ledger.find_begun(each.id for each in machine.carried.values())
+        # That it has failed is not carried over, so nothing else might tell.
+        self.begun.update(task.id for task, before in self.tasks if before.error is not None)
+
+    def carry(self, run: Run) -> list[TaskWrites]:
+        """Their records for the checkpoint of the edit, which has been applied. From then on they
+        are the run's."""
+        before = {id(task): known for task, known in self.tasks}
+        kept = match(run, [task for task, _ in self.tasks], upcoming(run))
+        joined, begun = self.joined, self.begun
+        run.machine.carry({new.path: Carried(old.id, joined[old.id]) for old, new in kept})
+        records = {
+            old.id: _going_on(
+                before[id(old)], describe_kept(new.path, joined[old.id], begun=old.id in begun)
+            )
+            for old, new in kept
+        }
+        # Calls have ids made of their parents': without any task that goes on nobody asks for them.
+        if kept:
+            calls = self.calls.items()
+            records.update((id, _going_on(known, describe_kept(None))) for id, known in calls)
+        if self.claim is not None:
+            # What it brought has no questions here unless their tasks go on; but which calls were
+            # taken stays known, so that a call which comes once more is not taken again.
+            answers = self.claim["answers"] if kept else {}
+            claim: ClaimRecord = {**self.claim, "answers": answers, "live": False}
+            records[NULL_TASK_ID] = TaskRecord(claim=claim)
+        run.ledger.replace(records)
+        serde = run.settings.serde
+        return [known.encode(serde, id) for id, known in records.items()]
+
+
+def _going_on(before: TaskRecord, kept: Mapping[str, Any]) -> TaskRecord:
+    """What is known of a task in the checkpoint in which it goes on: what it has done, not how it
+    failed."""
+    # An error is not carried over: the edit may have mended its cause, so the task runs again.
+    if before.error is not None:
+        before = replace(
+            before, writes=[], wrote=False, error=None, routed=False, wake_at=None
+        )
+    return replace(before, kept=kept, edited=True)
+
+
 # -- the special ones ------------------------------------------------------------------------------
 
 
-def _clear(run: Run, machine: Machine) -> None:
+def _clear(run: Run) -> None:
     """Keep what is done, drop what is pending."""
-    pending = upcoming(run, machine)
+    machine, pending = run.machine, upcoming(run)
     handled = [task for task in _finished(run, pending) if task not in pending]
     machine.clear([*pending, *handled])
 
 
-def _feed(run: Run, machine: Machine, values: Any) -> None:
+def _feed(run: Run, values: Any) -> None:
     """Take values as the input of a run that has not started."""
     writes = input_writes(run, values) if values is not None else []
     if not writes:
         raise InvalidUpdateError(
             f"as_node={INPUT!r} needs a value for the input channels {run.program.inputs!r}"
         )
-    machine.apply_input(writes, machine.plan(coerce=False))
+    run.machine.apply_input(writes, run.machine.plan(coerce=False))
 
 
-def copy_cleared(run: Run, machine: Machine, *, clears: bool) -> Effects:
+def copy_cleared(run: Run, *, clears: bool) -> Effects:
     """Clone the checkpoint as a sibling of which nothing is done.
 
     Args:
         clears: drop what is pending in it.
     """
     run.ledger.replace({})
-    yield from _duplicate(run, machine, None, clears=clears)
+    yield from _duplicate(run, None, clears=clears)
 
 
-def _duplicate(run: Run, machine: Machine, values: Any, *, clears: bool = False) -> Effects:
+def _duplicate(run: Run, values: Any, *, clears: bool = False) -> Effects:
     """Clone the checkpoint as a sibling.
 
     Args:
         values: (values, as_node) pairs to apply to the clone, if any.
         clears: drop what is pending in it.
     """
+    machine = run.machine
     found = run.position.found
     if found is None:
         raise InvalidUpdateError(f"as_node={COPY!r}: the thread has no checkpoint to copy")
     if clears:
-        _clear(run, machine)
-    finished = _finished(run, upcoming(run, machine))
+        _clear(run)
+    finished = _finished(run, upcoming(run))
     # A sibling of the checkpoint: it has the same parent, so the clone must hold everything itself.
     run.position.build_beside()
     machine.mark_all_unsaved()
@@ -478,7 +732,7 @@ def _duplicate(run: Run, machine: Machine, values: Any, *, clears: bool = False)
     machine.begin_anew()
     # What `get_state` showed as done stays done; in the clone the same tasks have other ids.
     done = {task.path: task.writes for task in finished}
-    clones = [task for task in upcoming(run, machine) if task.path in done]
+    clones = [task for task in upcoming(run) if task.path in done]
     run.ledger.replace({})
     for task in clones:
         task.restore(done[task.path])
@@ -491,4 +745,4 @@ def _duplicate(run: Run, machine: Machine, values: Any, *, clears: bool = False)
         {task.id: TaskRecord(writes=task.writes, wrote=True) for task in clones}
     )
     if values:
-        yield from _update(run, machine, [StateUpdate(*pair) for pair in values])
+        yield from _update(run, [StateUpdate(*pair) for pair in values])

@@ -30,7 +30,7 @@ from ..names import TASKS
 from ..program.flow import Flow, Join, find_first, walk
 from ..program.writes import list_sends
 from ..task.task import Task
-from .state import Channels, Grouped, LiveState, Noted
+from .state import Channels, Grouped, LiveState
 
 
 def late_work(machine: LiveState) -> dict[str, Late]:
@@ -67,7 +67,7 @@ def rename_late(
             fresh[channel] = barrier = barrier.copy()
             barrier.late = late
     if fresh:
-        machine.put(fresh, ([*fresh], {name for name in fresh if fresh[name].is_available()}))
+        machine.put(fresh, {name for name in fresh if fresh[name].is_available()})
 
 
 def find_blockers_of(machine: LiveState, channel: str) -> set[str]:
@@ -81,18 +81,15 @@ def find_blockers_of(machine: LiveState, channel: str) -> set[str]:
     return set()
 
 
-def restart(machine: LiveState, fresh: Channels, noted: Noted) -> None:
+def restart(machine: LiveState, fresh: Channels, changed: set[str]) -> None:
     """End all waves, as new input comes in."""
-    moved, changed = noted
     for join in flow_of(machine).joins:
         if machine.channels[join.channel].checkpoint() is not MISSING:
             fresh[join.channel] = machine.program.channels[join.channel]
             changed.discard(join.channel)
-            if join.channel not in moved:
-                moved.append(join.channel)
 
 
-def finish(machine: LiveState, fresh: Channels, noted: Noted) -> None:
+def finish(machine: LiveState, fresh: Channels, changed: set[str]) -> None:
     """Wake deferred nodes, as nothing else is left to run: those to which no other one leads."""
     triggers = machine.program.triggers
     waiting: dict[str, list[str]] = {}
@@ -107,9 +104,9 @@ def finish(machine: LiveState, fresh: Channels, noted: Noted) -> None:
     due = [name for node in first for name in waiting[node]]
     barriers = {join.channel for join in flow_of(machine).joins}
     names = [name for name in (*others, *due) if name not in barriers]
-    machine.finish_channels(fresh, noted, names)
+    machine.finish_channels(fresh, changed, names)
     if not due:
-        _open_circles(machine, fresh, noted)
+        _open_circles(machine, fresh, changed)
 
 
 def flow_of(machine: LiveState) -> Flow:
@@ -219,7 +216,7 @@ class BarrierTransition:
                 ]
         return kept
 
-    def settle(self, fresh: Channels, noted: Noted) -> None:
+    def settle(self, fresh: Channels, changed: set[str]) -> None:
         """Open joins, now that the writes are applied, and note what is late from now on."""
         machine = self.machine
         pending, sends = find_pending(machine, fresh), find_sends(machine, fresh)
@@ -233,7 +230,7 @@ class BarrierTransition:
             waits = join.kind == "reachable" and _waits(channel)
             if waits and not self._find_blockers(fresh, join, late):
                 opening.append(join)
-        _store_waves(machine, fresh, noted, opening, late_by)
+        _store_waves(machine, fresh, changed, opening, late_by)
 
     def _find_blockers(self, fresh: Channels, join: Join, late: Late) -> set[str]:
         """Return the nodes under way that hold a "reachable" join back."""
@@ -379,7 +376,7 @@ def _barrier(channel: Channel) -> WaveBarrier[Any]:
 # -- opening ---------------------------------------------------------------------------------------
 
 
-def _open_circles(machine: LiveState, fresh: Channels, noted: Noted) -> None:
+def _open_circles(machine: LiveState, fresh: Channels, changed: set[str]) -> None:
     """Open the joins that wait for nothing but each other."""
     waiting = {}
     late_by = {}
@@ -401,25 +398,22 @@ def _open_circles(machine: LiveState, fresh: Channels, noted: Noted) -> None:
         for name in waiting
     }
     first = find_first(waiting, {name: walk(ends, leads) for name, ends in leads.items()})
-    _store_waves(machine, fresh, noted, [waiting[name] for name in first], late_by)
+    _store_waves(machine, fresh, changed, [waiting[name] for name in first], late_by)
 
 
 def _store_waves(
     machine: LiveState,
     fresh: Channels,
-    noted: Noted,
+    changed: set[str],
     opening: Sequence[Join],
     late_by: Mapping[str, Late],
 ) -> None:
     """Open these joins. In supersteps that ends their waves: all that is pending beside the target
     is late from now on."""
-    moved, changed = noted
     for join in opening:
         channel = _barrier(find_channel(machine, fresh, join.channel)).copy()
         channel.open()
         fresh[join.channel] = channel
-        if join.channel not in moved:
-            moved.append(join.channel)
         changed.add(join.channel)
     pending, sends = find_pending(machine, fresh), find_sends(machine, fresh)
     triggers = machine.program.triggers
@@ -434,5 +428,3 @@ def _store_waves(
             channel = channel.copy()
             channel.late = late
             fresh[join.channel] = channel
-            if join.channel not in moved:
-                moved.append(join.channel)

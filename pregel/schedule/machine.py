@@ -25,7 +25,7 @@ from ...channels.base import MISSING, Channel, EmptyChannelError, stored_of
 from ...checkpoint.base import CHECKPOINT_FORMAT, Checkpoint
 from ..errors import COMMAND, InvalidUpdateError, nearest
 from ..names import GRAPH, INPUT, RAN, TASKS, trigger_name
-from ..program.program import CompiledNode, Program, Reader
+from ..program.program import CompiledNode, Program
 from ..program.writes import Pair
 from ..task.context import TaskContext
 from ..task.ids import NONE_CARRIED, Carried, new_checkpoint_id
@@ -35,7 +35,6 @@ from .state import (
     Channels,
     Grouped,
     LiveState,
-    Noted,
     copy_slots,
     group_by_channel,
 )
@@ -70,18 +69,18 @@ class Machine(LiveState):
     ) -> None:
         self.program = program
         self.open = open
-        self.step: int = step
-        self.remaining: int = 0
-        self.changed: Iterable[str] | None = ()
-        self.held: set[str] = set()
-        self.unsaved: set[str] = set()
-        self.unsaved_seen: set[str] = set()
-        self.cache: dict[Reader, dict[str, Any]] = {}
+        self.step = step
+        self.remaining = 0
+        self.changed = ()
+        self.held = set()
+        self.unsaved = set()
+        self.unsaved_seen = set()
+        self.cache = {}
         self.carried: Mapping[tuple[Any, ...], Carried] = carried
         self.checkpoint_id: str = ""
         self.racing: bool = False
-        self.versions: dict[str, int] = {}
-        self.seen: dict[str, dict[str, int]] = {}
+        self.versions = {}
+        self.seen = {}
         stored: Mapping[str, Any] = {}
         if checkpoint is not None:
             self.checkpoint_id = checkpoint["id"]
@@ -91,18 +90,17 @@ class Machine(LiveState):
             # Not `updated_channels`: a node that was held, or pending before an edit, may wait for
             # a change that is older.
             self.changed = None
-        self.tick: int = max(self.versions.values(), default=0)
+        self.tick = max(self.versions.values(), default=0)
         # Most channels are blank and shared with the program as they are: a call costs what its
         # thread holds, not how large the graph is (benchmark P2, and the curves of nodes and keys
         # that rest).
-        channels = dict(program.channels)
-        self.channels: dict[str, Channel] = channels
+        channels = self.channels = dict(program.channels)
         kinds = program.kinds
         made = [name for name in dict.fromkeys((*kinds.unshared, *stored)) if name in channels]
         for name in made:
             channels[name] = channels[name].from_checkpoint(stored.get(name, MISSING))
         # The only channels that `apply` must look at though nobody wrote to them.
-        self.expiring: set[str] = {
+        self.expiring = {
             name for name in made if name in kinds.step_scoped and channels[name].is_available()
         }
 
@@ -364,7 +362,8 @@ class Machine(LiveState):
         changed: set[str] = set()
         # Consumed before the writes: a join that a task of this step writes again starts over, and
         # must not lose that write.
-        moved = self._consume(started, fresh, changed) if program.consuming else []
+        if program.consuming:
+            self._consume(started, fresh, changed)
         writes: dict[str, list[Any]] = {}
         for task in tasks:
             for name, value in task.writes:
@@ -375,9 +374,9 @@ class Machine(LiveState):
         if open_ is not None and open_.waiting_sends:
             writes[TASKS] = [*open_.waiting_sends.values(), *writes.get(TASKS, ())]
         if program.flow is None:
-            self._update(writes, fresh, (moved, changed), tasks, expiring)
+            self._update(writes, fresh, changed, tasks, expiring)
         else:
-            self._update_joins(writes, fresh, (moved, changed), tasks, expiring, lost=lost)
+            self._update_joins(writes, fresh, changed, tasks, expiring, lost=lost)
         if (
             program.kinds.finishers
             and (open_ is None or not open_.stay_without([*tasks, *lost]))
@@ -385,13 +384,13 @@ class Machine(LiveState):
         ):
             # Deferred nodes run when nothing else can, so this is decided with the writes folded
             # in.
-            self._finish(fresh, (moved, changed))
+            self._finish(fresh, changed)
         # From here on no code of the user's runs, and nothing can fail.
         if open_ is None:
             self._mark_seen(tasks)
         else:
-            self._move_slots(open_, tasks, lost, fresh, moved)
-        self._swap(fresh, moved, changed)
+            self._move_slots(open_, tasks, lost, fresh)
+        self._swap(fresh, changed)
         if self.carried:
             self.carried = NONE_CARRIED
         self.step += 1
@@ -402,7 +401,6 @@ class Machine(LiveState):
         tasks: Sequence[Task],
         lost: Sequence[Task],
         fresh: Channels,
-        moved: list[str],
     ) -> None:
         """Note what has started and ended: empty the slots of these tasks, and fill some."""
         # A node has seen its triggers when it starts. A Send counts as a run when it has ended, as
@@ -414,7 +412,6 @@ class Machine(LiveState):
                 self._note_send(task.name, task.run.machine.tick)
         for name, channel in open_.end(tasks, lost, self.program.triggers).items():
             fresh[name] = channel  # type: ignore[assignment]
-            moved.append(name)
             start = channel.task
             self.seen[name] = {} if start is None else {start.run.machine.checkpoint_id: self.tick}
             self.unsaved_seen.add(name)
@@ -431,7 +428,7 @@ class Machine(LiveState):
         self,
         writes: Grouped,
         fresh: Channels,
-        noted: Noted,
+        changed: set[str],
         tasks: Sequence[Task],
         expiring: Collection[str],
         **about: Any,
@@ -443,22 +440,22 @@ class Machine(LiveState):
         """
         flow = self.program.flow
         if flow is None or not flow.joins:
-            self._update(writes, fresh, noted, tasks, expiring)
+            self._update(writes, fresh, changed, tasks, expiring)
             return
         from .joins import BarrierTransition
 
-        transition = BarrierTransition(self, tasks, consumed=noted[0], **about)
-        self._update(transition.drop_late(writes), fresh, noted, tasks, expiring)
-        transition.settle(fresh, noted)
+        transition = BarrierTransition(self, tasks, consumed=[*fresh], **about)
+        self._update(transition.drop_late(writes), fresh, changed, tasks, expiring)
+        transition.settle(fresh, changed)
 
-    def _finish(self, fresh: Channels, noted: Noted) -> None:
+    def _finish(self, fresh: Channels, changed: set[str]) -> None:
         """Wake the channels that wait until nothing else is left to run."""
         if self.program.flow is None:
-            self.finish_channels(fresh, noted, self.program.kinds.finishers)
+            self.finish_channels(fresh, changed, self.program.kinds.finishers)
         else:
             from .joins import finish
 
-            finish(self, fresh, noted)
+            finish(self, fresh, changed)
 
     def apply_input(self, writes: Sequence[Pair], discarded: Sequence[Task]) -> None:
         """Start over with new input: what was pending is dropped, step-scoped channels are emptied,
@@ -473,20 +470,19 @@ class Machine(LiveState):
             self.requeue_all()
         fresh: Channels = {}
         changed: set[str] = set()
-        moved = self._consume(discarded, fresh, changed) if discarded else []
-        noted = moved, changed
-        self._update(group_by_channel(writes), fresh, noted, (), self.expiring)
+        self._consume(discarded, fresh, changed)
+        self._update(group_by_channel(writes), fresh, changed, (), self.expiring)
         if self.program.flow is not None:
             from .joins import restart
 
-            restart(self, fresh, noted)
+            restart(self, fresh, changed)
         if discarded:
             self._mark_seen(discarded)
         self.seen.setdefault(INPUT, {})
         self.unsaved_seen.add(INPUT)
         # They are pending work, too.
         self.held.clear()
-        self._swap(fresh, moved, changed)
+        self._swap(fresh, changed)
         self.carried = NONE_CARRIED
         self.step += 1
 
@@ -510,7 +506,7 @@ class Machine(LiveState):
         # Not an update as a node that stays pending: what that waits for is still to come.
         waiting = {task.name for task in keep if task.send is None}
         ended = [task for task in tasks if task.send is not None or task.name not in waiting]
-        moved = self._consume(ended, fresh, changed)
+        self._consume(ended, fresh, changed)
         writes = group_by_channel(pair for task in tasks for pair in task.writes)
         # The Sends that stay come before new ones: a Send's index is part of its task's id.
         sends = [task.send for task in keep if task.send is not None]
@@ -518,25 +514,24 @@ class Machine(LiveState):
             writes[TASKS] = [*sends, *writes.get(TASKS, ())]
         # An update is no superstep of the tasks that stay, so what triggers them does not expire.
         expiring = self.expiring.difference(t for task in keep for t in task.node.triggers)
-        self._update_joins(writes, fresh, (moved, changed), tasks, expiring, keep=keep)
+        self._update_joins(writes, fresh, changed, tasks, expiring, keep=keep)
         self._mark_seen(ended)
         for name in waiting.intersection(task.name for task in tasks):
             self.seen[name] = {**self.seen.get(name, {}), RAN: self.tick}
             self.unsaved_seen.add(name)
-        self._swap(fresh, moved, changed)
+        self._swap(fresh, changed)
         # What is pending from before did not change just now: `plan` has to look at all that has a
         # version.
         self.changed = None
         if self.program.kinds.finishers:
             # If nothing else can run, all deferred nodes are woken. Else only those stay awake that
             # had been woken before: the update's writes have put them back to sleep.
-            woken: Channels = {}
-            noted: Noted = [], set()
+            fresh, changed = {}, set()
             if keep or self.plan(coerce=False):
-                self.finish_channels(woken, noted, awake)
+                self.finish_channels(fresh, changed, awake)
             else:
-                self._finish(woken, noted)
-            self._swap(woken, *noted)
+                self._finish(fresh, changed)
+            self._swap(fresh, changed)
             self.changed = None
         self.begin_anew()
 
@@ -656,13 +651,13 @@ class Machine(LiveState):
         """Fold in writes that belong to no superstep (a `Command` given as input, or a post):
         nothing expires, and no step is taken."""
         fresh: Channels = {}
-        noted: Noted = [], set()
+        changed: set[str] = set()
         found = group_by_channel(writes)
         if TASKS in found and TASKS in self.expiring:
             # Sends that wait already keep their places before the new ones.
             found[TASKS] = [*self.channels[TASKS].get(), *found[TASKS]]
-        self._update_joins(found, fresh, noted, (), (), added=True)
-        self.put(fresh, noted)
+        self._update_joins(found, fresh, changed, (), (), added=True)
+        self.put(fresh, changed)
         if self.open is not None:
             self.open.writers.update(dict.fromkeys((name for name, _ in writes), COMMAND))
 

@@ -14,12 +14,12 @@ waits for answers, or it fails, if all of it have.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..errors import ParentCommand
 from ..task.task import Task, handler_of, in_path_order
 from ..types import Send
+from .states import TaskState, end_of
 
 RaceKey = tuple[str, str]
 RacerKey = tuple[RaceKey | None, int]
@@ -56,18 +56,6 @@ def find_losers(winners: Iterable[Task], under_way: Iterable[Task]) -> list[Task
     return [t for t in under_way if race_of(t) in won and racer_of(t) not in mine]
 
 
-def has_ended(task: Task) -> bool:
-    """Whether the task has ended. A racer that was told to begin after another had won has not."""
-    return task.finished or task.error is not None or task.paused
-
-
-def is_cut_off(task: Task) -> bool:
-    """Whether a task has ended with a signal, so that it runs again in a later call. A command for
-    the graph around is none: it ends this graph."""
-    error = task.error
-    return error is not None and not isinstance(error, (Exception, ParentCommand))
-
-
 def find_lost(tasks: Sequence[Task], records: Mapping[str, Any]) -> list[Task]:
     """Return the racers among these tasks that have lost, as the records of all tell."""
     winners: dict[RaceKey, int] = {}
@@ -87,16 +75,12 @@ def _has_won(task: Task, records: Mapping[str, Any]) -> bool:
 
 
 class Races:
-    """The races of a call, or of one superstep of it.
+    """The races of a call, or of one superstep of it."""
 
-    Attributes:
-        aside: the racers that have failed or ask, while others of their race are at work.
-    """
-
-    __slots__ = ("_failed", "_members", "_open", "aside")
+    __slots__ = ("_aside", "_failed", "_members", "_open")
 
     def __init__(self) -> None:
-        self.aside: list[Task] = []
+        self._aside: list[Task] = []  # so that not all tasks are looked at for each that ends
         self._members: dict[RaceKey, set[RacerKey]] = {}
         self._failed: set[RacerKey] = set()
         self._open: set[RaceKey] = set()  # a racer was cut off that may still win in a later call
@@ -108,45 +92,43 @@ class Races:
             if race is not None:
                 self._members.setdefault(race, set()).add(racer_of(task))
 
-    def choose(self, ended: Sequence[Task]) -> tuple[list[Task], list[Task]]:
-        """Of tasks that ended together, those whose end counts: in each race the first in path
-        order that finished. Racers that failed or ask are set aside.
+    def choose(self, ended: Sequence[Task]) -> tuple[list[Task], list[Task], list[Task]]:
+        """Of tasks that ended together, find those whose end counts: in each race the first in path
+        order that finished.
 
         Returns:
-            These, and the racers that finished after the first of their race.
+            These, the racers that finished after the first of their race, and those that failed or
+            ask.
         """
         chosen: list[Task] = []
         behind: list[Task] = []
+        aside: list[Task] = []
         won: set[RaceKey] = set()
         for task in in_path_order(ended):
             race = race_of(task)
-            if race is None or is_cut_off(task):
+            if race is None:
                 chosen.append(task)
-                if race is not None:
-                    self._open.add(race)
+            elif end_of(task) == "is cut off":
+                chosen.append(task)
+                self._open.add(race)
             elif not wins(task):
-                if has_ended(task):
-                    self.aside.append(task)
+                aside.append(task)
             elif race in won:
                 behind.append(task)
             else:
                 won.add(race)
                 chosen.append(task)
-        return chosen, behind
+        self._aside += aside
+        return chosen, behind, aside
 
-    def take_over(self, at_work: Iterable[Task]) -> list[Task]:
-        """The racers set aside whose race nobody runs any more: nobody has won it."""
-        if not self.aside:
+    def take_over(self, states: Mapping[Task, TaskState]) -> list[Task]:
+        """Return the racers set aside whose race nobody runs any more: nobody has won it."""
+        self._aside = [task for task in self._aside if states.get(task) == "aside"]
+        if not self._aside:
             return []
-        going_on = {*self._open, *(race_of(task) for task in at_work)}
-        over = [task for task in self.aside if race_of(task) not in going_on]
-        self.aside = [task for task in self.aside if race_of(task) in going_on]
-        return over
-
-    def drop(self, losers: Collection[Task]) -> None:
-        """Drop tasks that have lost."""
-        lost = stand_behind(self.aside, losers)
-        self.aside = [task for task in self.aside if task not in lost]
+        at_work = (race_of(task) for task, state in states.items() if state == "at work")
+        going_on = {*self._open, *at_work}
+        return [task for task in self._aside if race_of(task) not in going_on]
 
     def note_failure(self, task: Task) -> bool:
         """A task has failed, and nobody handles that. Returns whether the run fails by it: of
@@ -174,14 +156,9 @@ def find_winners(ended: Iterable[Task]) -> list[Task]:
 def wins(task: Task) -> bool:
     """Return whether a racer wins by its end. A command for the graph around is no failure: it ends
     this graph."""
-    return task.finished or isinstance(task.error, ParentCommand)
+    return end_of(task) in ("finishes", "leaves")
 
 
 def is_signal(task: Task) -> bool:
     """Whether a task has ended with a signal, which is no failure."""
-    return task.error is not None and not isinstance(task.error, Exception)
-
-
-def stand_behind(tasks: Iterable[Task], racers: Collection[Task]) -> list[Task]:
-    """Those of the tasks that run for these racers: themselves, or the handlers of their errors."""
-    return [task for task in tasks if (task.cause or task) in racers]
+    return end_of(task) in ("is cut off", "leaves")

@@ -248,6 +248,7 @@ class OpenTasks:
                 self._enter(task, number)
                 slots[number] = task
         for task in lost:
+            task.lose()
             self._starts.pop(task, None)
         for task in tasks:
             generation, _ = self._starts.pop(task.cause or task, (0, 0))

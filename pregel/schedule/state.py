@@ -1,4 +1,4 @@
-"""The channels of one run: as they are read (`StateView`), and as writes change them (`LiveState`).
+"""The channels of one run: as they are read, and as writes change them.
 
 Each change is made to copies first and becomes the live state at once, or not at all.
 """
@@ -22,27 +22,53 @@ if TYPE_CHECKING:
     from .slots import OpenTasks
 
 Channels = dict[str, Channel]
+"""What an update has changed: channel → what takes its place."""
 Grouped = Mapping[str, list[Any]]
 """channel → the values written to it, in path order"""
-Noted = tuple[list[str], set[str]]
-"""The channels that an update has moved to a new version, and those of them that hold a value."""
 
 
-class StateView:
-    """The live channels of a program, as inputs and outputs read them.
+class LiveState:
+    """The channels of one run: as inputs and outputs read them, and as writes change them.
 
     Attributes:
         cache: what each reader last read; `refresh` brings it up to date key by key, so that
             reading a state of many keys is one copy of a dict (benchmark P11-step).
         remaining: supersteps this call may still take, the next one counted.
+        changed: channels changed by the last superstep that hold a value; None right after loading.
+        step: the number of the superstep that would run next; a checkpoint carries the one before.
+        versions: of each channel that was ever changed, at which tick it last was.
+        seen: of each node that ran, the versions of its triggers at that time.
+        tick: the highest version of any channel.
+        expiring: step-scoped channels that hold a value: the next superstep empties them.
+        held: nodes that were triggered while their only input was empty; they run once it is not.
+        open: with schedule="ready" the tasks that have started and not ended; None in supersteps,
+            and if nothing runs in this state. With open tasks `held` has all nodes that are due and
+            have not started: what triggers them does not expire.
+        unsaved: channels changed since the last checkpoint was taken.
+        unsaved_seen: nodes whose `seen` changed since then.
     """
 
-    __slots__ = ("cache", "channels", "program", "remaining")
+    __slots__ = (
+        "cache", "changed", "channels", "expiring", "held", "open", "program", "remaining", "seen",
+        "step", "tick", "unsaved", "unsaved_seen", "versions",
+    )  # fmt: skip
 
-    program: Program
-    channels: dict[str, Channel]
     cache: dict[Reader, dict[str, Any]]
+    changed: Iterable[str] | None
+    channels: dict[str, Channel]
+    expiring: set[str]
+    held: set[str]
+    open: OpenTasks | None
+    program: Program
     remaining: int
+    seen: dict[str, dict[str, int]]
+    step: int
+    tick: int
+    unsaved: set[str]
+    unsaved_seen: set[str]
+    versions: dict[str, int]
+
+    # -- reading -----------------------------------------------------------------------------------
 
     def read(self, reader: Reader) -> dict[str, Any]:
         """The selected channels that hold a value, as a dict of the caller's own."""
@@ -111,48 +137,7 @@ class StateView:
                 # anew.
                 del cache[reader]
 
-
-class LiveState(StateView):
-    """The channels of one run as writes change them, with what has to be known of each change.
-
-    Attributes:
-        changed: channels changed by the last superstep that hold a value; None right after loading.
-        step: the number of the superstep that would run next; a checkpoint carries the one before.
-        versions: of each channel that was ever changed, at which tick it last was.
-        seen: of each node that ran, the versions of its triggers at that time.
-        tick: the highest version of any channel.
-        expiring: step-scoped channels that hold a value: the next superstep empties them.
-        held: nodes that were triggered while their only input was empty; they run once it is not.
-        open: with schedule="ready" the tasks that have started and not ended; None in supersteps,
-            and if nothing runs in this state. With open tasks `held` has all nodes that are due and
-            have not started: what triggers them does not expire.
-        unsaved: channels changed since the last checkpoint was taken.
-        unsaved_seen: nodes whose `seen` changed since then.
-    """
-
-    __slots__ = (
-        "changed",
-        "expiring",
-        "held",
-        "open",
-        "seen",
-        "step",
-        "tick",
-        "unsaved",
-        "unsaved_seen",
-        "versions",
-    )
-
-    changed: Iterable[str] | None
-    expiring: set[str]
-    held: set[str]
-    open: OpenTasks | None
-    seen: dict[str, dict[str, int]]
-    step: int
-    tick: int
-    unsaved: set[str]
-    unsaved_seen: set[str]
-    versions: dict[str, int]
+    # -- what is due, and what writes change -------------------------------------------------------
 
     def _candidates(self, changed: Iterable[str]) -> Sequence[str]:
         """The nodes behind a changed channel, in name order; nobody else is looked at."""
@@ -214,9 +199,8 @@ class LiveState(StateView):
             return None
         return tuple(joined)
 
-    def _consume(self, tasks: Sequence[Task], fresh: Channels, changed: set[str]) -> list[str]:
-        """Tell the channels that want to know, such as joins, that their nodes ran: which moved."""
-        moved: list[str] = []
+    def _consume(self, tasks: Sequence[Task], fresh: Channels, changed: set[str]) -> None:
+        """Tell the channels that want to know, such as joins, that their nodes ran."""
         for task in tasks:
             task = task.cause or task  # an error handler ran in the place of the task that failed
             for name in task.node.consumes:
@@ -224,16 +208,14 @@ class LiveState(StateView):
                     channel = self.channels[name].copy()
                     if channel.consume():
                         fresh[name] = channel
-                        moved.append(name)
                         if channel.is_available():
                             changed.add(name)
-        return moved
 
     def _update(
         self,
         writes: Grouped,
         fresh: Channels,
-        noted: Noted,
+        changed: set[str],
         tasks: Sequence[Task],
         expiring: Collection[str],
     ) -> None:
@@ -241,13 +223,12 @@ class LiveState(StateView):
 
         Args:
             writes: channel → values, in path order.
-            fresh: the copies, by channel; more are added.
-            noted: which channels moved, and which of these hold a value; more are added.
+            fresh: the copies that have changed, by channel; more are added.
+            changed: which of these hold a value; more are added.
             tasks: who wrote, for error texts.
             expiring: the channels that live for one step, which ends now.
         """
         channels = self.channels
-        moved, changed = noted
         for name, values in writes.items():
             channel = fresh.get(name)
             if channel is None:
@@ -260,7 +241,7 @@ class LiveState(StateView):
                     raise InternalError(where) from None
             try:
                 if channel.update(values):
-                    moved.append(name)
+                    fresh[name] = channel
                     if channel.is_available():
                         changed.add(name)
                     else:
@@ -276,7 +257,6 @@ class LiveState(StateView):
                 raise
             if channel.dropped:
                 warn(overwrite_warning(name, tasks))
-            fresh[name] = channel
         blank = self.program.kinds.blank
         for name in expiring:
             # Those that got no writes get an empty update.
@@ -285,13 +265,11 @@ class LiveState(StateView):
             if name in blank and name not in fresh:
                 # A channel of ours becomes what it was at first. The program's own blank one is put
                 # in its place, which saves a copy and two calls (benchmark P1).
-                moved.append(name)
                 fresh[name] = blank[name]
                 continue
             used = fresh.get(name)
             channel = self.channels[name].copy() if used is None else used
             if channel.update(()):
-                moved.append(name)
                 fresh[name] = channel
                 if channel.is_available():
                     changed.add(name)
@@ -340,20 +318,20 @@ class LiveState(StateView):
         self.seen[node] = {**before, TASKS: max(tick, before.get(TASKS, 0))}
         self.unsaved_seen.add(node)
 
-    def _swap(self, fresh: Mapping[str, Channel], moved: Sequence[str], changed: set[str]) -> None:
-        """Make the updated channels the live ones, with a new version for those that moved.
+    def _swap(self, fresh: Channels, changed: set[str]) -> None:
+        """Make the updated channels the live ones, with a new version.
 
-        All that moved gets the same version, one above the highest there is: a node compares it
+        All of them get the same version, one above the highest there is: a node compares it
         with the one it has seen, so that only the order of supersteps matters, never a clock.
         """
         self.changed = changed
-        self.channels.update(fresh)
-        if not moved:
+        if not fresh:
             return
+        self.channels.update(fresh)
         tick = self.tick = self.tick + 1
         versions, expiring = self.versions, self.expiring
         scoped, readers = self.program.kinds.step_scoped, self.program.readers
-        for name in moved:
+        for name in fresh:
             versions[name] = tick
             holds = name in changed
             if name in scoped:
@@ -363,7 +341,7 @@ class LiveState(StateView):
                     expiring.discard(name)
             if name in readers:
                 self.refresh(name, fresh[name] if holds else None)
-        self.unsaved.update(moved)
+        self.unsaved.update(fresh)
 
     def _has_work(self, fresh: Mapping[str, Channel], changed: set[str]) -> bool:
         """Whether anything can run without waking the channels that wait for the end."""
@@ -385,16 +363,14 @@ class LiveState(StateView):
                 return True
         return False
 
-    def finish_channels(self, fresh: Channels, noted: Noted, names: Iterable[str]) -> None:
+    def finish_channels(self, fresh: Channels, changed: set[str], names: Iterable[str]) -> None:
         """Tell these channels that nothing else is left to run."""
-        moved, changed = noted
         for name in names:
             channel = fresh.get(name)
             if channel is None:
                 channel = self.channels[name].copy()
             if channel.finish():
                 fresh[name] = channel
-                moved.append(name)
                 if channel.is_available():
                     changed.add(name)
 
@@ -408,15 +384,15 @@ class LiveState(StateView):
     def wake(self, names: Iterable[str]) -> None:
         """Let these channels hold what waits for the end."""
         fresh: Channels = {}
-        noted: Noted = [], set()
-        self.finish_channels(fresh, noted, names)
+        changed: set[str] = set()
+        self.finish_channels(fresh, changed, names)
         if fresh:
-            self.put(fresh, noted)
+            self.put(fresh, changed)
 
-    def put(self, fresh: Channels, noted: Noted) -> None:
+    def put(self, fresh: Channels, changed: set[str]) -> None:
         """Make these channels the live ones, beside what has changed before: no step ends."""
         before = self.changed
-        self._swap(fresh, *noted)
+        self._swap(fresh, changed)
         # None stays None: after loading it still holds that anything may have changed.
         self.changed = None if before is None else {*before, *(self.changed or ())}
 

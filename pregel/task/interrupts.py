@@ -386,14 +386,10 @@ class Question(NamedTuple):
     earlier: tuple[str, ...] = ()
 
 
-def question_id(ns: str, place: int, value: Any, equal: int = 0) -> str:
+def question_id(ns: str, place: int, value: Any) -> str:
     """Return 32 hex digits for a question without a key: 16 for its task, 4 for its place among the
-    questions of that task, 12 for its value.
-
-    Args:
-        equal: how many questions of an equal value the task has asked before.
-    """
-    return _worded_id(ns, place, content_of(value), equal)
+    questions of that task, 12 for its value, which is the first of its kind there."""
+    return _worded_id(ns, place, content_of(value), equal=0)
 
 
 def identify(ns: str, place: int, content: str, equal: int) -> Question:

@@ -35,7 +35,7 @@ from ..runtime import ExecutionInfo, NodeError, Runtime, find_server_info
 from ..steps import Steps
 from ..types import Interrupt, RunnableConfig, StreamMode, StreamWriter
 from .attempt_state import AttemptState, Pause
-from .context import TaskAnswers, TaskContext, find_answers
+from .context import TaskContext, TaskLedger
 from .deadline import ChildDeadline, Deadline
 from .ids import task_id
 
@@ -259,11 +259,9 @@ class Task:
         return NodeError(self.cause.name, self.cause.error)
 
     @property
-    def fatal(self) -> bool:
-        """Whether its failure ends the superstep: no handler is there to take it."""
-        return self.error is not None and (
-            self.node.handler is None or not isinstance(self.error, Exception)
-        )
+    def is_handled(self) -> bool:
+        """Whether it has failed, and an error handler takes its place."""
+        return self.node.handler is not None and isinstance(self.error, Exception)
 
     @property
     def nearest_deadline(self) -> Deadline | None:
@@ -318,8 +316,21 @@ class Task:
         return self.answers
 
     def find_answers(self) -> TaskAnswers | None:
-        """The answers to its questions; None if none can ever come."""
-        return find_answers(self)
+        """Return the answers to its questions; None if none can ever come: no graph around it
+        saves, or the outermost does not, and only that can be called again."""
+        inside: list[TaskLedger[Task]] = []
+        holder = self
+        # A graph that saves nothing starts over with its task, so the answers must be with the
+        # nearest graph around that saves.
+        while not holder.run.stores:
+            inside.append(holder.run.ledger)
+            if holder.run.parent is None:
+                return None
+            holder = holder.run.parent
+        root = holder
+        while root.run.parent is not None:
+            root = root.run.parent
+        return TaskAnswers(holder, tuple(inside)) if root.run.stores else None
 
     @property
     def edited(self) -> bool:
@@ -499,6 +510,46 @@ class Task:
 
     def __repr__(self) -> str:
         return f"Task({self.name!r}, path={self.path!r})"
+
+
+class TaskAnswers:
+    """The answers to the questions of one task, as `running.AnswerLookup`.
+
+    Args:
+        holder: the task that keeps them: this one, or the nearest one around it whose graph saves.
+        inside: those of the runs between the holder and the task, the innermost first.
+    """
+
+    __slots__ = ("_holder", "_inside")
+
+    def __init__(self, holder: Task, inside: tuple[TaskLedger[Task], ...]) -> None:
+        self._holder = holder
+        self._inside = inside
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The answers that the holder was given."""
+        return self._holder.known_answers()
+
+    def take(self, question: str) -> tuple[Any, ...]:
+        """See `Ledger.take`."""
+        return self._holder.run.ledger.take(question, self._holder, self._inside)
+
+    def brought(self) -> dict[str, Any]:
+        """See `Ledger.brought_for`."""
+        return self._holder.run.ledger.brought_for(self._holder)
+
+    @property
+    def asked(self) -> Sequence[str]:
+        """The ids of the questions that the holder has asked last."""
+        ledger = self._holder.run.ledger
+        if not ledger:
+            return ()
+        return [question.id for question in ledger.of(self._holder.id).interrupts]
+
+    def reject(self, question: str) -> None:
+        """See `Ledger.reject`."""
+        self._holder.run.ledger.reject(question)
 
 
 def in_path_order(tasks: Sequence[Task]) -> list[Task]:

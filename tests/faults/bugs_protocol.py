@@ -12,7 +12,6 @@ import stategraph.pregel.drivers.turns as turns
 import stategraph.pregel.run.snapshots as snapshots
 import stategraph.pregel.run.start as start
 import stategraph.pregel.run.update_state as update_state
-import stategraph.pregel.run.update_tasks as update_tasks
 from stategraph.checkpoint.base import BaseCheckpointSaver
 from stategraph.pregel.run.commits import CommitBuilder
 from stategraph.pregel.run.effects import Claim
@@ -108,31 +107,31 @@ def deliveries_forgotten(stack: ExitStack):
 @bug("edits_while_paused", 20)
 def siblings_run_again(stack: ExitStack):
     """Finished siblings to which an edit leads again are run again."""
-    real = update_tasks.OpenWork.__init__
+    real = update_state.OpenWork.__init__
 
     def init(self, run, pending, again):
         real(self, run, pending, again)
         self.tasks = [(task, known) for task, known in self.tasks if not known.finished]
 
-    swap(stack, update_tasks.OpenWork, "__init__", init)
+    swap(stack, update_state.OpenWork, "__init__", init)
 
 
 @bug("edits_while_paused", 20)
 def questions_dropped(stack: ExitStack):
     """An edit of a paused thread drops the questions that are open, and what their tasks had done."""
-    swap(stack, update_tasks.OpenWork, "carry", lambda self, run, machine: [])
+    swap(stack, update_state.OpenWork, "carry", lambda self, run: [])
 
 
 @bug("pending_twice", 3)
 def two_updates_speak_for_one_task(stack: ExitStack):
     """Updates for two tasks of one node both stand for the first of them: the other stays pending, and runs."""
-    real = update_tasks._task
+    real = update_state._task
 
-    def task(run, machine, update, place, pending):
+    def task(run, update, place, pending):
         open_ = [each for each in pending if pending.count(each) > 1]
-        return real(run, machine, update, place, [*in_path_order(open_), *pending])
+        return real(run, update, place, [*in_path_order(open_), *pending])
 
-    swap(stack, update_tasks, "_task", task)
+    swap(stack, update_state, "_task", task)
 
 
 @bug("edits_beside_sends", 20)

@@ -123,9 +123,9 @@ def test_a_task_that_finishes_while_ctrl_c_is_stored_runs_again(monkeypatch):
         if any(task.name == "quick" for task in tasks):
             raise KeyboardInterrupt
 
-    def end(run, machine, progress):
-        held.extend(progress.round)
-        return end_by_force(run, machine, progress)
+    def end(progress):
+        held.extend(progress.states)
+        return end_by_force(progress)
 
     def store(given):
         gate.set()

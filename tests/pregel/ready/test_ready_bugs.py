@@ -108,8 +108,8 @@ def everything_holds(waiting, running, holders):
     return [] if running else list(waiting)
 
 
-def start_again_from_the_head(run, machine, checkpoint, just_started):
-    origins.requeue_stored(machine, checkpoint)
+def start_again_from_the_head(run, checkpoint, just_started):
+    origins.requeue_stored(run.machine, checkpoint)
 
 
 def read_the_present(self, machine, found=None):
@@ -158,9 +158,8 @@ def store_each_step(self, *args):
     self.exits, self.stores_steps = False, self.exits or self.stores_steps
 
 
-def end_at_once(self, tasks):
-    over, self.aside = self.aside, []
-    return over
+def end_at_once(self, states):
+    return [task for task, state in states.items() if state == "aside"]
 
 
 def start_apart(send):

@@ -449,7 +449,7 @@ def test_an_edit_keeps_the_winner(drive, saver, track):
 def test_an_edit_distinguishes_racers_and_keys():
     from types import SimpleNamespace
 
-    from stategraph.pregel.run.update_tasks import match
+    from stategraph.pregel.run.update_state import match
     from stategraph.pregel.task.task import Task
 
     run = SimpleNamespace(settings=SimpleNamespace(serde=Serializer()))
