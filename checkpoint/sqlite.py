@@ -248,8 +248,6 @@ class SqliteSaver(SqlSaver):
         if not rows:
             return None
         chain = [CheckpointRow(*row[8:]) for row in rows if row[8] is not None]
-        if len(chain) > 1:
-            chain.sort(key=lambda row: row.seq, reverse=True)
         return NamespaceRow(*rows[0][:7]), chain, None if rows[0][7] else []
 
     def _statements(self) -> _SqliteSession:

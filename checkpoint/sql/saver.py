@@ -107,7 +107,7 @@ class SqlSaver(SqlPruner):
                     whole = complete_commit(commit, self._dumps)
                 rows = self._build_rows(state, whole)
                 seq = self._insert(session, namespace.id, rows)
-                spaces[ns] = namespace = replace(namespace, head_id=commit.id, revision=0)
+                namespace.head_id, namespace.revision = commit.id, 0
                 if commit.carried:
                     self._add_writes(session, namespace, commit.id, commit.carried)
                 if commit.taken:

@@ -164,6 +164,7 @@ STATEMENTS = {
             UNION ALL
             SELECT chain.space, b.seq, b.link FROM chain CROSS JOIN checkpoints AS b
                 ON b.seq = chain.link AND chain.link < chain.seq AND b.space = chain.space
+            ORDER BY 2 DESC
         )
         SELECT s.id, s.thread_id, s.checkpoint_ns, s.head, s.head_id, s.stamp, s.size,
             EXISTS (

@@ -162,7 +162,7 @@ def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> Stat
     calls = _find_calls(found, seen.ledger)
     shown = _answerable(seen) if live else None
     planned = sorted([*seen.tasks, *seen.lost], key=_plan_order) if seen.lost else seen.tasks
-    handled = {t.cause for t in seen.tasks if t.cause is not None}
+    handled = {t.cause for t in seen.tasks if t.cause is not None} if live else ()
     tasks: list[PregelTask] = []
     following: list[str] = []
     questions: list[Interrupt] = []
@@ -269,18 +269,18 @@ def describe(
         shown: the questions that can be answered; None shows all that were asked.
         lost: whether it has lost a race.
     """
-    asked = known.interrupts
+    asked, finished, program = known.interrupts, known.finished, where[0]
     return PregelTask(
         task.id,
         task.name,
         task.path,
         known.error,
         asked if shown is None else tuple(q for q in asked if q.id in shown),
-        _nested_config(task, *where),
-        _result(known, where[0]) if known.finished else None,
+        _nested_config(task, *where) if program.nested else None,
+        _result(known, program) if finished else None,
         spans=known.spans,
         input=task.input,
-        wake_at=None if known.finished else known.wake_at,
+        wake_at=None if finished else known.wake_at,
         key=key_of(task),
         lost=lost,
         traceback=known.raised_at,

@@ -50,6 +50,10 @@ TODAY = {
     "Send": 12,
     "Send, async node": 13,
     "node compiled": 92,
+    "get_state": 108,
+    "get_state of an older checkpoint": 181,
+    "history of 10 checkpoints": 1_199,
+    "update_state of an older checkpoint": 626,
     "statements of a graph as a node": 18,
     # Bytes.
     "superstep of history in memory": 1_917,
@@ -235,6 +239,31 @@ def test_a_call_whose_node_is_cached():
 
 def test_a_node_that_is_compiled():
     hold("node compiled", per_unit(lambda count: loop(others=count), 10, 110))
+
+
+READS = {
+    "get_state": lambda app, head, old: app.get_state(head),
+    "get_state of an older checkpoint": lambda app, head, old: app.get_state(old),
+    "history of 10 checkpoints": lambda app, head, old: [*app.get_state_history(head, limit=10)],
+    "update_state of an older checkpoint": lambda app, head, old: app.update_state(old, {"items": ["other"]}),
+}
+
+
+@pytest.mark.parametrize("what", READS)
+def test_a_look_at_a_stored_thread(what):
+    """PERFORMANCE P40: with a list that grows by 200 bytes a superstep."""
+
+    class Grows(TypedDict):
+        items: Annotated[list[str], operator.add]
+
+    graph = StateGraph(Grows).add_node("add", lambda state: {"items": [f"{len(state['items']):0200}"]})
+    graph.add_conditional_edges("add", lambda state: "add" if len(state["items"]) < 60 else END, ["add", END])
+    with SqliteSaver.from_conn_string(":memory:") as saver:
+        app, config = graph.add_edge(START, "add").compile(checkpointer=saver), thread_config()
+        app.invoke({"items": []}, {**config, "recursion_limit": 100})
+        (old,) = [each.config for each in app.get_state_history(config, filter={"step": 30})]
+        READS[what](app, config, old)
+        hold(what, calls(lambda: READS[what](app, config, old)))
 
 
 class Gathered(TypedDict):
