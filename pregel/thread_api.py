@@ -197,10 +197,11 @@ class StoredThreads(Generic[ValuesT]):
         """
         typed = check_version(version)
         saver, where = self._thread(config)
-        known, older, graph = Origins(), cast(Any, before), self.nested(ns_of(where))
+        known, older, graph = Origins(), cast(Any, before), None
         for found in saver.list(where, filter=filter, before=older, limit=limit):
             if UNDER_WAY in found.metadata:
                 found = run_steps(complete(saver, found, known, WAITS))
+            graph = graph or self.nested(ns_of(where))  # unknown, it may have no checkpoints
             yield graph._snapshot(found, typed, live=False)
 
     @overload
@@ -240,10 +241,11 @@ class StoredThreads(Generic[ValuesT]):
         saver, where = self._thread(config)
         slices = time_slices()
         slice_end = slices.end()
-        known, older, graph = Origins(), cast(Any, before), self.nested(ns_of(where))
+        known, older, graph = Origins(), cast(Any, before), None
         async for found in saver.alist(where, filter=filter, before=older, limit=limit):
             if UNDER_WAY in found.metadata:
                 found = await arun_steps(complete(saver, found, known, AWAITS))
+            graph = graph or self.nested(ns_of(where))  # unknown, it may have no checkpoints
             yield graph._snapshot(found, typed, live=False)
             if monotonic() > slice_end:
                 slice_end = await slices.give_way()
