@@ -28,6 +28,7 @@ from kit import stored_values
 from kit.drive import each_case
 from kit.stored_values import (
     EXACT,
+    GADGETS,
     KNOWN,
     AppError,
     Box,
@@ -814,15 +815,7 @@ def test_gadgets_run_nothing(watch):
     with pytest.raises(UnknownTypeError):  # the list of zones is read once
         fresh().loads(packed(ext(14, "No/Zone")))
     for code in range(128):
-        for state in (
-            ["os:system", "true"],
-            ["builtins:eval", ["1"]],
-            ["builtins:exec", "1", [], packed([["1"], {}, {}])[1]],
-            ["posix", "system", ["true"]],
-            b"cposix\nsystem\n(S'true'\ntR.",
-            {"__reduce__": ["os", "system"]},
-            "os",
-        ):
+        for state in GADGETS:
             with watch.watching():
                 try:
                     fresh().loads(packed(ext(code, state)))

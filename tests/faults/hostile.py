@@ -28,22 +28,6 @@ from .travel import drawn
 # -- R14 --------------------------------------------------------------------------------------------------------
 
 PAYLOADS = 500
-GADGETS = (
-    ["os:system", "true"],
-    ["builtins:eval", ["1"]],
-    ["builtins:exec", "1", [], ormsgpack.packb([["1"], {}, {}])],
-    ["posix", "system", ["true"]],
-    ["subprocess:Popen", {"args": ["true"]}],
-    b"cposix\nsystem\n(S'true'\ntR.",
-    b"\x80\x04\x95\x1d\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x94\x8c\x06system\x94\x93\x94\x8c\x04true\x94\x85\x94R\x94.",
-    {"__reduce__": ["os", "system"]},
-    {"lc": 2, "type": "constructor", "id": ["os", "system"], "kwargs": {"command": "true"}},
-    {"__class__": "os.system", "py/object": "os.system", "py/reduce": [{"py/function": "os.system"}, ["true"]]},
-    "!!python/object/apply:os.system [true]",
-    [0, "os", "system", ["true"]],
-    "os",
-)
-"""What has made other programs run code: names of functions in every form, pickles, constructors, tags."""
 
 
 def loaded(seed, count):
@@ -54,7 +38,7 @@ def loaded(seed, count):
     random, watch = Random(seed), stored_values.Watch()
     serializer = stored_values.fresh(*stored_values.KNOWN, stored_values.AppError)
     samples = [serializer.dumps(value)[1] for value in stored_values.EXACT.values()]
-    samples += [ormsgpack.packb(ormsgpack.Ext(code, ormsgpack.packb(each))) for code in range(128) for each in GADGETS]
+    samples += [ormsgpack.packb(ormsgpack.Ext(code, ormsgpack.packb(each))) for code in range(128) for each in stored_values.GADGETS]
     for warm in samples:
         _load(serializer, warm)  # zones and such are read once
     resource.setrlimit(resource.RLIMIT_AS, (resource.getrlimit(resource.RLIMIT_AS)[1],) * 2)

@@ -293,6 +293,24 @@ def ext(code, value):
     return ormsgpack.Ext(code, packed(value)[1])
 
 
+GADGETS = (
+    ["os:system", "true"],
+    ["builtins:eval", ["1"]],
+    ["builtins:exec", "1", [], ormsgpack.packb([["1"], {}, {}])],
+    ["posix", "system", ["true"]],
+    ["subprocess:Popen", {"args": ["true"]}],
+    b"cposix\nsystem\n(S'true'\ntR.",
+    b"\x80\x04\x95\x1d\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x94\x8c\x06system\x94\x93\x94\x8c\x04true\x94\x85\x94R\x94.",
+    {"__reduce__": ["os", "system"]},
+    {"lc": 2, "type": "constructor", "id": ["os", "system"], "kwargs": {"command": "true"}},
+    {"__class__": "os.system", "py/object": "os.system", "py/reduce": [{"py/function": "os.system"}, ["true"]]},
+    "!!python/object/apply:os.system [true]",
+    [0, "os", "system", ["true"]],
+    "os",
+)
+"""What has made other programs run code: names of functions in every form, pickles, constructors, tags."""
+
+
 class Watch:
     """Notes what Python reports to auditors while it is on. Hooks cannot be removed, so there is one."""
 

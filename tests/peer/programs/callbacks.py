@@ -94,20 +94,6 @@ def a_model_that_is_given_no_config(note):
 
 
 @case
-def a_model_in_a_coroutine(note):
-    model = saying("hello world")
-
-    async def node(state):
-        return {"messages": await model.ainvoke(state["messages"])}
-
-    graph = StateGraph(MessagesState)
-    graph.add_node("a", node)
-    graph.add_edge(START, "a")
-    given = {"messages": [{"role": "user", "content": "hi", "id": "1"}]}
-    asyncio.run(graph.compile().ainvoke(given, {"callbacks": [Handler(note)]}))
-
-
-@case
 def a_node_that_fails(note):
     config = {"callbacks": [Handler(note)], "run_name": "named"}
     try:
@@ -166,18 +152,6 @@ def an_entrypoint_and_its_task(note):
 @case
 def a_question_and_its_answer(note):
     app = one_node(lambda s: {"x": [interrupt("?")]}).compile(checkpointer=InMemorySaver())
-    config = {"configurable": {"thread_id": "1"}, "callbacks": [Handler(note)]}
-    app.invoke({"x": []}, config)
-    note("then")
-    app.invoke(Command(resume=5), config)
-
-
-@case
-def a_question_inside(note):
-    graph = StateGraph(State)
-    graph.add_node("sub", one_node(lambda s: {"x": [interrupt("?")]}).compile(name="inner"))
-    graph.add_edge(START, "sub")
-    app = graph.compile(checkpointer=InMemorySaver())
     config = {"configurable": {"thread_id": "1"}, "callbacks": [Handler(note)]}
     app.invoke({"x": []}, config)
     note("then")

@@ -13,7 +13,6 @@ from langchain_core.messages import (
 from langgraph.checkpoint.memory import InMemorySaver, MemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
-from langgraph.prebuilt import ToolNode, tools_condition
 from program_cases import (
     add,
     calling,
@@ -39,28 +38,6 @@ def bot(model, **options):
     graph.add_edge(START, "chatbot")
     graph.add_edge("chatbot", END)
     return graph.compile(**options)
-
-
-def with_tools(model, tools, **options):
-    bound = model.bind_tools(tools)
-
-    def chatbot(state: Chat):
-        return {"messages": [bound.invoke(state["messages"])]}
-
-    graph = StateGraph(Chat)
-    graph.add_node("chatbot", chatbot)
-    graph.add_node("tools", ToolNode(tools=tools))
-    graph.add_conditional_edges("chatbot", tools_condition)
-    graph.add_edge("tools", "chatbot")
-    graph.set_entry_point("chatbot")
-    return graph.compile(**options)
-
-
-@case
-def chatbot_with_tools(note):
-    app = with_tools(calling("add", {"a": 1, "b": 2}, "three"), [add])
-    for event in app.stream({"messages": [{"role": "user", "content": "1+2?"}]}, stream_mode="values"):
-        note(event["messages"][-1].pretty_repr())
 
 
 @case
@@ -98,8 +75,9 @@ def tools_by_hand(note):
     graph.add_node("tools", BasicToolNode([add]))
     graph.add_conditional_edges("chatbot", route_tools, {"tools": "tools", END: END})
     graph.add_edge("tools", "chatbot")
-    graph.add_edge(START, "chatbot")
-    note(conversation(graph.compile().invoke({"messages": [("user", "2+2")]})))
+    graph.set_entry_point("chatbot")
+    for event in graph.compile().stream({"messages": [("user", "2+2")]}, stream_mode="values"):
+        note(event["messages"][-1].pretty_repr())
 
 
 @case

@@ -45,15 +45,6 @@ def asking():
 
 
 @case
-def text_is_edited(note):
-    app = asking()
-    note(app.invoke({"text": "draft", "log": []}, thread()))
-    note(describe(app.get_state(thread())))
-    note(app.invoke(Command(resume="final"), thread()))
-    note(describe(app.get_state(thread())))
-
-
-@case
 def text_is_edited_on_a_loop(note):
     async def main():
         app = asking()
