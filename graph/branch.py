@@ -19,6 +19,7 @@ from ..pregel.program.program import Reader, ReaderPool
 from ..pregel.program.results import advice
 from ..pregel.program.writes import StateWriter, Writer, WriteScope
 from ..pregel.steps import Steps, Waits, arun_steps, run_steps
+from ..pregel.task.spans import Span
 from ..pregel.task.task import Task
 from ..pregel.types import Command, Send
 
@@ -118,6 +119,8 @@ class BranchWriter(Writer):
             the state's own.
     """
 
+    routes = True
+
     def __init__(
         self,
         name: str,
@@ -157,15 +160,43 @@ class BranchWriter(Writer):
 
     def write(self, result: Any, task: Task) -> None:
         """Ask the router, and write what makes its choice run."""
-        self.follow(self.ask(self.state_of(result, task), task), task)
+        observing = task.run.observing
+        if observing is None or not observing.sees_routers:
+            self.follow(self.ask(self.state_of(result, task), task), task)
+        else:
+            run_steps(self._follow_observed(result, task, WAITS))
 
     async def awrite(self, result: Any, task: Task) -> None:
         """`write` for coroutines."""
-        self.follow(await self.aask(self.state_of(result, task), task), task)
+        observing = task.run.observing
+        if observing is None or not observing.sees_routers:
+            self.follow(await self.aask(self.state_of(result, task), task), task)
+        else:
+            from ..pregel.drivers.awaits import AWAITS
 
-    def watched(self, place: int) -> Writer:
-        """The same conditional edge for runs with observers."""
-        return ObservedBranch(self, place)
+            await arun_steps(self._follow_observed(result, task, AWAITS))
+
+    def _follow_observed(self, result: Any, task: Task, waits: Waits) -> Steps[None]:
+        """Ask the router inside the span of a listener, and tell observers its answer."""
+        node, observing = task.node, task.run.observing
+        state, span = self.state_of(result, task), Span()
+        if observing.listener is not None:
+            # Its number among what the task calls: the node itself is number 1.
+            place = node.writers.index(self) + (1 if node.call.inline else 2)
+            span = observing.listener.router_span(task, place, self.body.source, state)
+        yield waits.ask(span, "enter")
+        try:
+            choice = yield waits.ask(self, "ask", state, task)
+        except GeneratorExit:
+            raise  # closed: nobody waits for the task
+        except BaseException as error:
+            yield waits.ask(span, "leave", error)
+            raise
+        span.returned(choice)
+        yield waits.ask(span, "leave", None)
+        before = len(task.writes)
+        self.follow(choice, task)
+        observing.see_route(task, self.body.source, choice, task.writes[before:])
 
     def ask(self, state: Any, task: Task) -> Any:
         """The router's answer, in a sync run.
@@ -237,49 +268,6 @@ class BranchWriter(Writer):
                 f"{nearest(step, self._goto.scope.triggers)}{_advice(step)}"
             )
         return step
-
-
-class ObservedBranch(Writer):
-    """A conditional edge that tells of its router: a span surrounds it, and observers of this
-    package see its answer."""
-
-    is_async = True
-
-    def __init__(self, branch: BranchWriter, place: int) -> None:
-        self.branch = branch
-        self.place = place
-
-    def write(self, result: Any, task: Task) -> None:
-        """Ask the router, and write what makes its choice run."""
-        run_steps(self._follow(result, task, WAITS))
-
-    async def awrite(self, result: Any, task: Task) -> None:
-        """`write` for coroutines."""
-        from ..pregel.drivers.awaits import AWAITS
-
-        await arun_steps(self._follow(result, task, AWAITS))
-
-    def _follow(self, result: Any, task: Task, waits: Waits) -> Steps[None]:
-        branch, observing = self.branch, task.run.observing
-        state, source = branch.state_of(result, task), branch.body.source
-        listener = observing.listener
-        span = listener and listener.router_span(task, self.place, source, state)
-        if span is not None:
-            yield waits.ask(span, "enter")
-        try:
-            choice = yield waits.ask(branch, "ask", state, task)
-        except GeneratorExit:
-            raise  # closed: nobody waits for the task
-        except BaseException as error:
-            if span is not None:
-                yield waits.ask(span, "leave", error)
-            raise
-        if span is not None:
-            span.returned(choice)
-            yield waits.ask(span, "leave", None)
-        before = len(task.writes)
-        branch.follow(choice, task)
-        observing.see_route(task, source, choice, task.writes[before:])
 
 
 def _advice(answer: Any) -> str:

@@ -31,6 +31,7 @@ from ..channels import EphemeralValue, LastValue
 from ..checkpoint.base import BaseCheckpointSaver
 from ..checkpoint.serde.registry import DEFAULT
 from ..checkpoint.serde.schema_types import classes_in
+from ..extras import load_part
 from ..pregel.app import Pregel
 from ..pregel.drivers.futures import Arguments, ReturnWriter, function_name
 from ..pregel.errors import InvalidGraphError
@@ -41,7 +42,7 @@ from ..pregel.program.node import PregelNode
 from ..pregel.program.program import CompiledNode
 from ..pregel.program.results import refuse_coroutine
 from ..pregel.program.writes import Writer
-from ..pregel.run.checks import place_node, resolve_executor
+from ..pregel.run.checks import resolve_executor
 from ..pregel.running import running
 from ..pregel.runtime import Running
 from ..pregel.types import LOCAL, CachePolicy, ContextT, RetryPolicy, TimeoutPolicy
@@ -143,7 +144,8 @@ class TaskFunction(Generic[P, T]):
         """
         known = self._known
         if known is None or known[0] is not executor:
-            known = self._known = (executor, place_node(self._node, executor))
+            node: CompiledNode = load_part("placement").place_node(self._node, executor)
+            known = self._known = (executor, node)
         return known[1]
 
     def clear_cache(self, cache: BaseCache) -> None:

@@ -28,7 +28,6 @@ from .run.checks import (
     check_choice,
     check_context_schema,
     check_lent,
-    place_program,
     read_observers,
     resolve_executor,
 )
@@ -515,7 +514,7 @@ def _place_nodes(program: Program, executor: Any, store: Any) -> Program:
     """The program with each node where its own executor says. What cannot run on the graph's
     executor is refused now, though that is chosen anew in each call."""
     if any(node.executor not in (None, LOCAL) for node in program.nodes.values()):
-        program = place_program(program, LOCAL, store)
+        program = load_part("placement").place_program(program, None, store)
     if executor not in (None, LOCAL):
-        place_program(program, executor, store)
+        load_part("placement").place_program(program, executor, store)
     return program

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..checkpoint.serde import Serializer
 from ..checkpoint.serde.json_form import from_json
-from ..graph.branch import BranchWriter, ObservedBranch
+from ..graph.branch import BranchWriter
 from ..pregel.app import Pregel
 from ..pregel.names import END, START, handled_node
 from ..pregel.observer import RunInfo, TaskInfo
@@ -321,10 +321,9 @@ def _list_outcomes(program: Program) -> Iterator[Outcome]:
     """The answers that routers declare."""
     for name, node in program.nodes.items():
         for writer in node.writers:
-            branch = writer.branch if isinstance(writer, ObservedBranch) else writer
-            if isinstance(branch, BranchWriter):
-                for answer in branch.ends or ():
-                    yield Outcome(name, infer_name(branch.body.source), str(answer))
+            if isinstance(writer, BranchWriter):
+                for answer in writer.ends or ():
+                    yield Outcome(name, infer_name(writer.body.source), str(answer))
 
 
 def _shown(name: str) -> str:

@@ -124,7 +124,7 @@ class Listener(EngineObserver):
 
     def attempt_span(self, task: Task) -> Span:
         """Surrounds an attempt; that of a hidden node is one of its routers, if it has any."""
-        if task.node.hidden and not any(map(_is_router, task.node.writers)):
+        if task.node.hidden and not any(writer.routes for writer in task.node.writers):
             return Span()
         return AttemptSpan(self, task)
 
@@ -164,7 +164,3 @@ class Listener(EngineObserver):
         found = {**(config.get("metadata") or {}), **self.metadata}
         thread_id = self.run.thread.thread_id
         return found if thread_id is None else {**found, "thread_id": thread_id}
-
-
-def _is_router(writer: Any) -> bool:
-    return hasattr(writer, "branch")

@@ -48,9 +48,11 @@ async def arun_task(task: Task) -> None:
     began = perf_counter() if timed else 0.0
     error: BaseException | None = None
     try:
-        send = task.send
-        if task.node.guarded or (
-            send is not None and (send.timeout is not None or send.key is not None)
+        node, send = task.node, task.send
+        if (
+            node.guarded
+            or (task.run.observing is not None and not node.plain)
+            or (send is not None and (send.timeout is not None or send.key is not None))
         ):
             await arun_steps(attempt_with_policies(task, AWAITS))
         else:
@@ -66,26 +68,32 @@ async def arun_task(task: Task) -> None:
 async def aattempt(task: Task) -> None:
     """Call the node once and write what it returned."""
     node, forks = task.node, FORKS.count
-    call = node.call
+    call, awaits = node.call, node.call.coro is not None
+    observed = None if task.noted is None else task.noted.observed
+    function: Any = call.coro if awaits else call.sync
+    if observed is not None:
+        function = observed.surround(call, awaits=awaits)
     try:
         given = {name: get(task) for name, get in call.inject} if call.inject is not None else {}
-        if call.coro is not None:
-            work = call.coro(task.input, **given)
+        if awaits:
+            work = function(task.input, **given)
             outputs = task.run.output.live_outputs
             if outputs and isinstance(work, Coroutine):
                 work = keep_pace(task, work, outputs)
             result = await work
         elif call.inline:
-            result = call.sync(task.input, **given)
+            result = function(task.input, **given)
         else:
-            result = await in_thread(lambda: _call(call.sync, task.input, given))
+            result = await in_thread(lambda: _call(function, task.input, given))
     except (GraphBubbleUp, BaseExceptionGroup) as raised:
         result = await arun_steps(receive_signal(task, raised, AWAITS))
     finally:
         if FORKS.count != forks:  # a child of the node: only its parent goes on
             end_child(sys.exc_info()[1])
+    if task.noted is not None and task.noted.span is not None:
+        task.noted.span.returned(result)
     for writer in node.writers:
-        if writer.is_async:
+        if writer.is_async or (writer.routes and task.run.observing is not None):
             await writer.awrite(result, task)
         else:
             writer.write(result, task)

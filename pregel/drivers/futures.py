@@ -142,10 +142,6 @@ class Calls:
         return sleep(self.run, self._effects, task, request, waits)
 
     def _find(self, parent: Task, node: CompiledNode, arguments: Arguments) -> tuple[Task, Any]:
-        if self.run.observing is not None:
-            from ..program.variants import watch_call
-
-            node = watch_call(node, self.run.observing.watched)
         # May take long, so not under the lock.
         digest = None if runs_once(parent) else arguments_digest(node, arguments)
         with self._lock:

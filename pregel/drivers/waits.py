@@ -37,9 +37,11 @@ def run_task(task: Task) -> None:
     error: BaseException | None = None
     try:
         # Without policies no generator is made, nor a function called that only looks (P1, P3, P8).
-        send = task.send
-        if task.node.guarded or (
-            send is not None and (send.timeout is not None or send.key is not None)
+        node, send = task.node, task.send
+        if (
+            node.guarded
+            or (task.run.observing is not None and not node.plain)
+            or (send is not None and (send.timeout is not None or send.key is not None))
         ):
             run_steps(attempt_with_policies(task, WAITS))
         else:
@@ -67,16 +69,20 @@ def attempt(task: Task) -> None:
     """Call the node once and write what it returned."""
     node, forks = task.node, FORKS.count
     call = node.call
+    observed = None if task.noted is None else task.noted.observed
+    function = call.sync if observed is None else observed.surround(call, awaits=False)
     try:
         if call.inject is None:
-            result = call.sync(task.input)
+            result = function(task.input)
         else:
-            result = call.sync(task.input, **{name: get(task) for name, get in call.inject})
+            result = function(task.input, **{name: get(task) for name, get in call.inject})
     except (GraphBubbleUp, BaseExceptionGroup) as raised:
         result = run_steps(receive_signal(task, raised, WAITS))
     finally:
         if FORKS.count != forks:  # a child of the node: only its parent goes on
             end_child(sys.exc_info()[1])
+    if task.noted is not None and task.noted.span is not None:
+        task.noted.span.returned(result)
     for writer in node.writers:
         writer.write(result, task)
     if task.noted is not None:

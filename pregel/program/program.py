@@ -106,10 +106,10 @@ class CompiledNode:
         policies: as declared.
         cache: how its results are cached, or None.
         debug: its input is watched for changes.
-        guarded: a policy, an observer or `debug` surrounds each attempt; else an attempt costs the
-            call alone (benchmarks P1, P3, P8).
-        plain: nothing of the user's runs in it, and no span surrounds it: it only writes down its
-            input. So is the START of a `StateGraph`, unless it has a router.
+        guarded: a policy or `debug` surrounds each attempt; else, if nobody observes the run, an
+            attempt costs the call alone (benchmarks P1, P3, P8).
+        plain: nothing of the user's runs in it: it only writes down its input. So is the START of a
+            `StateGraph`, unless it has a router.
         recorded: the results of its `@task` calls are stored as they end; not those of pure ones.
     """
 

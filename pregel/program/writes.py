@@ -62,10 +62,12 @@ class Writer:
 
     Attributes:
         is_async: whether async runs use `awrite`.
+        routes: it asks a router, which observers are told of.
         writes_output: whether all it writes is the output of the graph.
     """
 
     is_async = False
+    routes = False
     writes_output = False
 
     def write(self, result: Any, task: Any) -> None:
@@ -511,8 +513,7 @@ class ChannelWrite(Writer):
                         f"{nearest(channel, known)}"
                     )
                 if channel == TASKS:
-                    sends = value if isinstance(value, list) else [value]
-                    out.extend((TASKS, check_send(send, task)) for send in sends)
+                    out.extend((TASKS, check_send(send, task)) for send in list_sends(value))
                 else:
                     out.append((channel, value))
 

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 from ...checkpoint.base import BaseCheckpointSaver
 from ...extras import load_part
 from ..errors import InvalidGraphError, nearest
-from ..program.program import CompiledNode, Program
+from ..program.program import Program
 from ..types import LOCAL, All, Durability, Selection
 
 
@@ -62,30 +62,6 @@ def read_observers(given: Any, node: str | None = None) -> tuple[Any, ...]:
     from ..task import observers
 
     return observers.read_observers(given, node)
-
-
-def place_program(program: Program, executor: Any, store: Any) -> Program:
-    """The same program with its nodes there, but for those that have executors of their own.
-
-    Args:
-        store: the graph's own.
-
-    Raises:
-        InvalidGraphError: with a sentence for every node that cannot run there.
-    """
-    own = None if executor == LOCAL else executor
-    placed: Program = load_part("placement").place_program(program, own, store)
-    return placed
-
-
-def place_node(node: CompiledNode, executor: Any) -> CompiledNode:
-    """One node, there.
-
-    Raises:
-        InvalidGraphError: it cannot run there.
-    """
-    placed: CompiledNode = load_part("placement").place_node(node, executor)
-    return placed
 
 
 def check_keys(program: Program, keys: Selection) -> str | tuple[str, ...]:

@@ -18,7 +18,6 @@ from ...checkpoint.errors import CheckpointConflictError
 from ..errors import DrainSignal, GraphDrained, ParentCommand
 from ..log import watch
 from ..observer import EndStatus, RunInfo, TaskInfo
-from ..program.variants import Watched
 from ..task.observers import (
     EngineObserver,
     ObservedAttempt,
@@ -46,7 +45,7 @@ class Observing:
         watchers: the outermost first.
         tells: whether one of them is told of anything; else they only surround.
         listener: the one whose spans surround the run and its tasks, or None.
-        watched: what its nodes have to tell.
+        sees_routers: whether one of them surrounds routers, or is shown their answers.
         info: which run; None before it has begun, and if nobody is told.
     """
 
@@ -61,11 +60,8 @@ class Observing:
             if self.listener is None and "attempt_span" in defined:
                 self.listener = observer
         self.tells = not defined <= OF_LISTENERS
-        self.watched = Watched(
-            spans=self.listener is not None,
-            surrounds=not defined.isdisjoint(SURROUNDING),
-            sees_routes="see_route" in defined,
-        )
+        self.sees_routers: bool = self.listener is not None or "see_route" in defined
+        self._defined = defined
         self.info: RunInfo | None = None
         self._began: dict[str, float] = {}
         self._attempts: dict[str, float] = {}
@@ -161,8 +157,7 @@ class Observing:
         if info.id not in self._began:
             self._began[info.id] = now
             self.tell("task_started", info)
-        watchers = self.watchers if self.watched.surrounds else ()
-        mine = [each for each in watchers if each.nodes is None or task.name in each.nodes]
+        mine = [each for each in self.watchers if each.nodes is None or task.name in each.nodes]
         around = [each for each in mine if defines(each.observer, *SURROUNDING)]
         task.current.observed = ObservedAttempt(around, info, self.tell)
 
@@ -197,7 +192,7 @@ class Observing:
 
     def see_route(self, task: Task, router: Any, answer: Any, writes: list[Any]) -> None:
         """Tell what a router has answered."""
-        if self.watched.sees_routes:
+        if "see_route" in self._defined:
             self.tell("see_route", self.describe(task), router, answer, writes)
 
     def find_cached(self, task: Task) -> None:

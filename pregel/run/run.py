@@ -206,8 +206,8 @@ class Run:
         return () if self.journal is None else self.journal.take_kept()
 
     def observe(self, effects: Effects) -> Effects:
-        """Return its effects, of which its observers are told, and run the variant of the program
-        that tells them of its tasks. The listener that a loaded library has is one of them."""
+        """Return its effects, of which its observers are told. The listener that a loaded library
+        has is one of them."""
         watchers, listener = self.settings.observers, self.listener
         if listener is None:
             for library, part in LISTENERS.items():
@@ -215,12 +215,10 @@ class Run:
                     listener = listener or load_part(part).find_listener(self)
         if listener is None and not watchers:
             return effects
-        from ..program.variants import watch_program
         from .observing import Observing
 
-        observing = self.observing = Observing(watchers, listener)
-        self.program = watch_program(self.program, observing.watched)
-        return observing.watch(self, effects)
+        self.observing = Observing(watchers, listener)
+        return self.observing.watch(self, effects)
 
     def start(self, machine: Machine) -> None:
         """Start from this state, which was loaded."""

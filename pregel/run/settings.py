@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from ...channels.base import MISSING
 from ...checkpoint.base import BaseCheckpointSaver, Checkpoint, address
 from ...checkpoint.serde import Serializer
+from ...extras import load_part
 from ..control import Ending, RunControl, TimedControl
 from ..program.program import Program
 from ..task.spans import EVERYWHERE
@@ -18,7 +19,6 @@ from ..types import DEFAULT_RECURSION_LIMIT, LOCAL, All, Durability, OnFailure, 
 from .checks import (
     check_breakpoints,
     check_durability,
-    place_program,
     read_observers,
     resolve_executor,
 )
@@ -174,7 +174,7 @@ class Settings:
         self.program: Final[Program] = (
             graph.program
             if self.executor in (None, LOCAL)
-            else place_program(graph.program, self.executor, graph.store)
+            else load_part("placement").place_program(graph.program, self.executor, graph.store)
         )
         self.durability: Final[Durability] = _choose_durability(call, thread, outer)
         self.context: Final[Any] = _choose_context(graph, config, call, around)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ..log import LOG, NO_FIELDS
 from ..observer import AnyObserver, Observer, Operation, RunInfo, TaskInfo
+from ..program.program import NodeCall
 from .spans import EVERYWHERE, Span
 
 
@@ -255,6 +256,14 @@ class ObservedAttempt:
         for watcher in reversed(self._watchers):
             function = partial(surround, watcher.observer, method, about, function)
         return function()
+
+    def surround(self, call: NodeCall, *, awaits: bool) -> Callable[..., Any]:
+        """Return the function of a node inside them; one that runs elsewhere is surrounded
+        there."""
+        function: Any = call.coro if awaits else call.sync
+        if not self._watchers or call.inline or getattr(function, "is_remote", False):
+            return function  # type: ignore[no-any-return]
+        return lambda value, **given: self.call(partial(function, value, **given), awaits=awaits)
 
     def dump(self, dumps: Callable[[Any], bytes]) -> bytes | None:
         """This, pickled, without the observers that cannot be pickled; None if none is left."""
