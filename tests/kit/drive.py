@@ -34,21 +34,28 @@ class Drive:
 
         return asyncio.run(wait())
 
-    def items(self, owner, method: str, *args, take: int | None = None, **kwargs):
-        """What the iterator `owner.method(...)` or `owner.amethod(...)` gives, or its first `take` items."""
+    def items(self, owner, method: str, *args, take: int | None = None, each=lambda item: None, **kwargs):
+        """What the iterator `owner.method(...)` or `owner.amethod(...)` gives, or its first `take` items. `each` is
+        called with each item as it comes: it sees them also where the iterator then raises."""
+        found = []
+
+        def keep(item):
+            found.append(item)
+            each(item)
+
         if not self.is_async:
             source = getattr(owner, method)(*args, **kwargs)
-            found = list(islice(source, take))
+            for item in islice(source, take):
+                keep(item)
             if take is not None:
                 source.close()
             return found
 
         async def read():
             source = getattr(owner, "a" + method)(*args, **kwargs)
-            found = []
             while take is None or len(found) < take:
                 try:
-                    found.append(await anext(source))
+                    keep(await anext(source))
                 except StopAsyncIteration:
                     return found
             await source.aclose()
@@ -63,8 +70,19 @@ class Drive:
         return self.call(app, "batch", inputs, config, **kwargs)
 
     def stream(self, app, input, config=None, **kwargs):
-        """Every chunk, or the first `take=` ones and then an early close."""
+        """Every chunk, or the first `take=` ones and then an early close; `each=` is called with each as it comes."""
         return self.items(app, "stream", input, config, **kwargs)
+
+    def node_of(self, app, given=None, *args, **kwargs):
+        """A node that calls the app in this world, with its own input or with `given`."""
+
+        def node(state):
+            return app.invoke(state if given is None else given, *args, **kwargs)
+
+        async def anode(state):
+            return await app.ainvoke(state if given is None else given, *args, **kwargs)
+
+        return anode if self.is_async else node
 
     def get_state(self, app, config, **kwargs):
         return self.call(app, "get_state", config, **kwargs)

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
+from threading import Thread
 from typing import Any
 
 from kit.graphs import Log as State
 from kit.graphs import read_words
-from stategraph import END, START, InMemorySaver, Send, StateGraph
+from stategraph import END, START, InMemorySaver, Send, StateGraph, interrupt
 from stategraph.pregel.drivers.aio import AsyncDriver
 from stategraph.pregel.drivers.awaits import arun_task
 from stategraph.pregel.drivers.batch import Batch
@@ -149,6 +150,11 @@ def beside_a_chain(saver, node=None, schedule="ready", **options):
     return build("S>a>b>c>d S>long>d", nodes={"long": node}).compile(saver, schedule=schedule, **options)
 
 
+def ask(state):
+    """A node that asks "?" and logs the answer."""
+    return {"log": [interrupt("?")]}
+
+
 def writer(name):
     def write(state):
         value = state.get("n", "") if isinstance(state, dict) else state
@@ -165,6 +171,13 @@ def times(count, *ends, node):
 
 def sends(node, *values):
     return lambda _: [Send(node, {"n": value}) for value in values]
+
+
+def elsewhere(function):
+    """Call it as another process would: outside of the task that runs here."""
+    thread = Thread(target=function)
+    thread.start()
+    thread.join()
 
 
 def show(history: Sequence[Any]):

@@ -10,7 +10,7 @@ import pytest
 from kit.drive import each_durability
 from kit.graphs import CONFIG, thread_config
 
-from stategraph.channels import BinaryOperatorAggregate, LastValue, Topic
+from stategraph.channels import BinaryOperatorAggregate, LastValue
 from stategraph.checkpoint import InMemorySaver
 from stategraph.pregel import ChannelWriteEntry, NodeBuilder, Pregel
 
@@ -45,70 +45,58 @@ async def turns(count=5):
 # -- where and how many ---------------------------------------------------------------------------------------
 
 
-def test_coroutines_run_on_the_callers_loop_and_plain_functions_on_threads():
-    async def main():
-        loop, thread = asyncio.get_running_loop(), threading.current_thread()
+async def test_coroutines_run_on_the_callers_loop_and_plain_functions_on_threads():
+    loop, thread = asyncio.get_running_loop(), threading.current_thread()
 
-        async def coro(_):
-            return [asyncio.get_running_loop() is loop and threading.current_thread() is thread]
+    async def coro(_):
+        return [asyncio.get_running_loop() is loop and threading.current_thread() is thread]
 
-        for nodes in ({"c": node(coro)}, {"c": node(coro), "d": node(coro)}):
-            assert set(await graph(nodes).ainvoke(1)) == {True}
-        elsewhere = graph({"f": node(lambda _: [threading.current_thread() is not thread])})
-        assert await elsewhere.ainvoke(1) == [True]
-
-    run(main)
+    for nodes in ({"c": node(coro)}, {"c": node(coro), "d": node(coro)}):
+        assert set(await graph(nodes).ainvoke(1)) == {True}
+    elsewhere = graph({"f": node(lambda _: [threading.current_thread() is not thread])})
+    assert await elsewhere.ainvoke(1) == [True]
 
 
-def test_a_blocking_function_does_not_hold_up_the_loop():
-    async def main():
-        release = threading.Event()
-        running = asyncio.create_task(graph({"f": node(lambda _: [release.wait(WAIT)])}).ainvoke(1))
-        await turns()
-        assert not running.done()
-        release.set()
-        assert await running == [True]
-
-    run(main)
+async def test_a_blocking_function_does_not_hold_up_the_loop():
+    release = threading.Event()
+    running = asyncio.create_task(graph({"f": node(lambda _: [release.wait(WAIT)])}).ainvoke(1))
+    await turns()
+    assert not running.done()
+    release.set()
+    assert await running == [True]
 
 
-def test_any_number_of_coroutines_may_wait_at_once():
-    async def main():
-        count = [0]
-        all_there = asyncio.Event()
+async def test_any_number_of_coroutines_may_wait_at_once():
+    count = [0]
+    all_there = asyncio.Event()
 
-        async def body(_):
-            count[0] += 1
-            if count[0] == 1000:
-                all_there.set()
-            await all_there.wait()
-            return [1]
+    async def body(_):
+        count[0] += 1
+        if count[0] == 1000:
+            all_there.set()
+        await all_there.wait()
+        return [1]
 
-        assert len(await graph({f"n{i}": node(body) for i in range(1000)}).ainvoke(1)) == 1000
-
-    run(main)
+    assert len(await graph({f"n{i}": node(body) for i in range(1000)}).ainvoke(1)) == 1000
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
 @pytest.mark.parametrize("mode", ["values", "custom", "updates"])
-def test_max_concurrency_bounds_how_many_run_at_once(limit, mode):
-    async def main():
-        running, most = [0], [0]
+async def test_max_concurrency_bounds_how_many_run_at_once(limit, mode):
+    running, most = [0], [0]
 
-        async def body(_, writer):
-            running[0] += 1
-            most[0] = max(most[0], running[0])
-            writer("here")
-            await turns()
-            running[0] -= 1
-            return [1]
+    async def body(_, writer):
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        writer("here")
+        await turns()
+        running[0] -= 1
+        return [1]
 
-        app = graph({f"n{i}": node(body) for i in range(limit * 4)})
-        async for _ in app.astream(1, {"max_concurrency": limit}, stream_mode=mode):
-            pass
-        assert most[0] == limit
-
-    run(main)
+    app = graph({f"n{i}": node(body) for i in range(limit * 4)})
+    async for _ in app.astream(1, {"max_concurrency": limit}, stream_mode=mode):
+        pass
+    assert most[0] == limit
 
 
 def test_nested_graphs_in_parallel_nodes_end_with_one_at_a_time():
@@ -129,69 +117,23 @@ def test_nested_graphs_in_parallel_nodes_end_with_one_at_a_time():
 # -- siblings -------------------------------------------------------------------------------------------------
 
 
-def test_siblings_are_cancelled_when_one_fails_and_run_again_on_resume():
-    runs = []
+async def test_a_sibling_that_takes_its_time_to_be_cancelled_is_awaited():
+    cleaned = asyncio.Event()
 
-    async def main():
-        fail = [True]
-
-        async def bad(_):
-            runs.append("bad")
+    async def careful(_):
+        try:
+            await forever(_)
+        finally:
             await turns()
-            if fail.pop():
-                raise ValueError("boom")
-            return ["bad"]
+            cleaned.set()
 
-        async def done(_):
-            runs.append("done")
-            return ["done"]
+    async def bad(_):
+        await turns()
+        raise ValueError
 
-        async def slow(_):
-            runs.append("slow")
-            if fail:
-                await forever(_)
-            return ["slow"]
-
-        app = graph({"bad": node(bad), "done": node(done), "slow": node(slow)}, InMemorySaver())
-        with pytest.raises(ValueError, match="boom") as caught:
-            await app.ainvoke(1, CONFIG)
-        assert "During task with name 'bad'" in caught.value.__notes__[0]
-        snapshot = await app.aget_state(CONFIG)
-        assert (snapshot.next, snapshot.values["log"]) == (("bad", "slow"), ["done"])
-        assert [type(task.error) for task in snapshot.tasks] == [ValueError, type(None), type(None)]
-        fail.append(False)
-
-        async def quick(_):
-            runs.append("slow")
-            return ["slow"]
-
-        app = graph({"bad": node(bad), "done": node(done), "slow": node(quick)}, app.checkpointer)
-        assert await app.ainvoke(None, CONFIG) == ["bad", "done", "slow"]
-
-    run(main)
-    assert [runs.count(name) for name in ("bad", "done", "slow")] == [2, 1, 2]
-
-
-def test_a_sibling_that_takes_its_time_to_be_cancelled_is_awaited():
-    async def main():
-        cleaned = asyncio.Event()
-
-        async def careful(_):
-            try:
-                await forever(_)
-            finally:
-                await turns()
-                cleaned.set()
-
-        async def bad(_):
-            await turns()
-            raise ValueError
-
-        with pytest.raises(ValueError):
-            await graph({"bad": node(bad), "careful": node(careful)}).ainvoke(1)
-        assert cleaned.is_set()
-
-    run(main)
+    with pytest.raises(ValueError):
+        await graph({"bad": node(bad), "careful": node(careful)}).ainvoke(1)
+    assert cleaned.is_set()
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -221,77 +163,71 @@ def test_keyboard_interrupt_reaches_the_caller(kind, count):
 
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_cancelled_call_cancels_its_nodes_and_can_be_resumed(count, stream):
-    async def main():
-        cancelled = []
-        started = asyncio.Event()
-        wait = [True]
+async def test_a_cancelled_call_cancels_its_nodes_and_can_be_resumed(count, stream):
+    cancelled = []
+    started = asyncio.Event()
+    wait = [True]
 
-        async def body(_):
-            started.set()
-            try:
-                if wait[0]:
-                    await forever(_)
-            except asyncio.CancelledError:
-                cancelled.append(1)
-                raise
-            return [1]
+    async def body(_):
+        started.set()
+        try:
+            if wait[0]:
+                await forever(_)
+        except asyncio.CancelledError:
+            cancelled.append(1)
+            raise
+        return [1]
 
-        app = graph({f"n{i}": node(body) for i in range(count)}, InMemorySaver())
+    app = graph({f"n{i}": node(body) for i in range(count)}, InMemorySaver())
 
-        async def read():
-            async for _ in app.astream(1, CONFIG, stream_mode="updates"):
-                pass
+    async def read():
+        async for _ in app.astream(1, CONFIG, stream_mode="updates"):
+            pass
 
-        call = asyncio.create_task(read() if stream else app.ainvoke(1, CONFIG))
-        await started.wait()
-        await turns()
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        assert len(cancelled) == count
-        snapshot = await app.aget_state(CONFIG)
-        assert len(snapshot.next) == count
-        assert all(task.error is None for task in snapshot.tasks), "cancelled is not failed"
-        wait[0] = False
-        assert await app.ainvoke(None, CONFIG) == [1] * count
-
-    run(main)
+    call = asyncio.create_task(read() if stream else app.ainvoke(1, CONFIG))
+    await started.wait()
+    await turns()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert len(cancelled) == count
+    snapshot = await app.aget_state(CONFIG)
+    assert len(snapshot.next) == count
+    assert all(task.error is None for task in snapshot.tasks), "cancelled is not failed"
+    wait[0] = False
+    assert await app.ainvoke(None, CONFIG) == [1] * count
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_had_finished_before_a_cancellation_is_not_run_again(stream):
-    async def main():
-        runs = []
-        wait = [True]
+async def test_what_had_finished_before_a_cancellation_is_not_run_again(stream):
+    runs = []
+    wait = [True]
 
-        async def slow(_):
-            runs.append("slow")
-            if wait[0]:
-                await forever(_)
-            return ["slow"]
+    async def slow(_):
+        runs.append("slow")
+        if wait[0]:
+            await forever(_)
+        return ["slow"]
 
-        async def fast(_):
-            runs.append("fast")
-            return ["fast"]
+    async def fast(_):
+        runs.append("fast")
+        return ["fast"]
 
-        app = graph({"fast": node(fast), "slow": node(slow)}, InMemorySaver())
+    app = graph({"fast": node(fast), "slow": node(slow)}, InMemorySaver())
 
-        async def read():
-            async for _ in app.astream(1, CONFIG, stream_mode="values"):
-                pass
+    async def read():
+        async for _ in app.astream(1, CONFIG, stream_mode="values"):
+            pass
 
-        call = asyncio.create_task(read() if stream else app.ainvoke(1, CONFIG))
-        await turns(10)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        wait[0] = False
-        assert (await app.aget_state(CONFIG)).next == ("slow",)
-        assert await app.ainvoke(None, CONFIG) == ["fast", "slow"]
-        assert (runs.count("fast"), runs.count("slow")) == (1, 2)
-
-    run(main)
+    call = asyncio.create_task(read() if stream else app.ainvoke(1, CONFIG))
+    await turns(10)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    wait[0] = False
+    assert (await app.aget_state(CONFIG)).next == ("slow",)
+    assert await app.ainvoke(None, CONFIG) == ["fast", "slow"]
+    assert (runs.count("fast"), runs.count("slow")) == (1, 2)
 
 
 class Slow(InMemorySaver):
@@ -353,68 +289,58 @@ def test_a_run_cancelled_at_any_await_resumes_to_the_same_end(durability, again)
     assert after > 10
 
 
-def test_a_cancelled_reader_is_not_handed_one_more_chunk():
+async def test_a_cancelled_reader_is_not_handed_one_more_chunk():
     """The cancellation must not get lost behind a chunk that happens to be ready."""
+    started = asyncio.Event()
 
-    async def main():
-        started = asyncio.Event()
+    async def body(value, writer):
+        started.set()
+        try:
+            await forever(value)
+        finally:
+            writer("last words")
 
-        async def body(value, writer):
-            started.set()
-            try:
-                await forever(value)
-            finally:
-                writer("last words")
-
-        source = graph({"n": node(body)}).astream(1, stream_mode="custom")
-        reading = asyncio.create_task(anext(source))  # type: ignore[arg-type]
-        await started.wait()
-        reading.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await reading
-        await source.aclose()
-
-    run(main)
+    source = graph({"n": node(body)}).astream(1, stream_mode="custom")
+    reading = asyncio.create_task(anext(source))  # type: ignore[arg-type]
+    await started.wait()
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    await source.aclose()
 
 
-def test_a_cancelled_call_does_not_wait_for_a_blocking_function():
-    async def main():
-        started, release = threading.Event(), threading.Event()
+async def test_a_cancelled_call_does_not_wait_for_a_blocking_function():
+    started, release = threading.Event(), threading.Event()
 
-        def blocking(_):
-            started.set()
-            release.wait(WAIT)
+    def blocking(_):
+        started.set()
+        release.wait(WAIT)
 
-        call = asyncio.create_task(graph({"n": node(blocking)}).ainvoke(1))
-        while not started.is_set():
-            await asyncio.sleep(0)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        assert not release.is_set()
-        release.set()
-
-    run(main)
+    call = asyncio.create_task(graph({"n": node(blocking)}).ainvoke(1))
+    while not started.is_set():
+        await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert not release.is_set()
+    release.set()
 
 
-def test_cancelling_abatch_cancels_its_runs():
-    async def main():
-        cancelled = []
+async def test_cancelling_abatch_cancels_its_runs():
+    cancelled = []
 
-        async def body(x):
-            try:
-                await forever(x)
-            finally:
-                cancelled.append(x)
+    async def body(x):
+        try:
+            await forever(x)
+        finally:
+            cancelled.append(x)
 
-        call = asyncio.create_task(graph({"n": node(body)}).abatch([1, 2, 3]))
-        await turns()
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        assert sorted(cancelled) == [1, 2, 3]
-
-    run(main)
+    call = asyncio.create_task(graph({"n": node(body)}).abatch([1, 2, 3]))
+    await turns()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert sorted(cancelled) == [1, 2, 3]
 
 
 def test_a_dropped_stream_leaves_no_task_behind():
@@ -425,23 +351,20 @@ def test_a_dropped_stream_leaves_no_task_behind():
     run(main)
 
 
-def test_abatch_limits_concurrent_runs():
-    async def main():
-        running, most = [0], [0]
+async def test_abatch_limits_concurrent_runs():
+    running, most = [0], [0]
 
-        async def body(x):
-            running[0] += 1
-            most[0] = max(most[0], running[0])
-            await turns()
-            running[0] -= 1
-            return [x]
+    async def body(x):
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        await turns()
+        running[0] -= 1
+        return [x]
 
-        assert await graph({"n": node(body)}).abatch([1, 2, 3, 4, 5], {"max_concurrency": 2}) == [
-            [i] for i in range(1, 6)
-        ]
-        assert most[0] == 2
-
-    run(main)
+    assert await graph({"n": node(body)}).abatch([1, 2, 3, 4, 5], {"max_concurrency": 2}) == [
+        [i] for i in range(1, 6)
+    ]
+    assert most[0] == 2
 
 
 def test_one_graph_serves_several_event_loops():
@@ -457,37 +380,3 @@ def test_one_graph_serves_several_event_loops():
     for user in users:
         user.join(WAIT)
     assert results == {n: [(n, i) for i in range(3)] for n in range(4)}
-
-
-# -- functions on threads beside a failure ------------------------------------------------------------------------
-
-
-def test_a_blocking_sibling_of_a_failed_task_is_awaited_and_not_run_again(drive):
-    """In both worlds: a thread cannot be stopped, so its work is kept."""
-    started, failed = threading.Event(), threading.Event()
-    calls = []
-
-    def slow(value):
-        calls.append("slow")
-        started.set()
-        assert failed.wait(5)
-        return "slow"
-
-    def bad(value):
-        calls.append("bad")
-        assert started.wait(5)
-        if not failed.is_set():
-            failed.set()
-            raise ValueError("once")
-        return "bad"
-
-    nodes = {name: NodeBuilder().subscribe_only("a").do(body).write_to("o") for name, body in
-             {"slow": slow, "bad": bad}.items()}  # fmt: skip
-    channels = {"a": LastValue(int), "o": Topic(str, accumulate=True)}
-    graph = Pregel(nodes=nodes, channels=channels, input_channels="a", output_channels="o", checkpointer=InMemorySaver())
-    config = thread_config("1")
-    with pytest.raises(ValueError, match="once"):
-        drive.invoke(graph, 1, config)
-    assert drive.get_state(graph, config).next == ("bad",)
-    assert drive.invoke(graph, None, config) == ["bad", "slow"]
-    assert sorted(calls) == ["bad", "bad", "slow"]

@@ -28,7 +28,6 @@ from stategraph import (
     TimeoutPolicy,
     entrypoint,
     get_stream_writer,
-    interrupt,
     task,
 )
 from stategraph.pregel.drivers import attempt
@@ -77,14 +76,19 @@ def double(x: int) -> int:
     return 2 * x
 
 
+def result_of(call, *args, **options):
+    """An entrypoint that gives the result of a call."""
+
+    @entrypoint(**options)
+    def flow(_: int) -> Any:
+        return call(*args).result()
+
+    return flow
+
+
 @task
 def depth(n: int) -> int:
     return 0 if n == 0 else depth(n - 1).result() + 1
-
-
-@task
-async def adepth(n: int) -> int:
-    return 0 if n == 0 else await adepth(n - 1) + 1
 
 
 # -- side by side ---------------------------------------------------------------------------------------------
@@ -132,19 +136,6 @@ def test_many_calls(drive):
         return sum(future.result() for future in [double(i) for i in range(count)])
 
     assert limited(drive, flow, 500) == 249_500
-
-
-def test_many_async_calls():
-    @task
-    async def adouble(x: int) -> int:
-        await asyncio.sleep(0)
-        return 2 * x
-
-    @entrypoint()
-    async def flow(count: int) -> int:
-        return sum(await asyncio.gather(*(adouble(i) for i in range(count))))
-
-    assert asyncio.run(flow.ainvoke(500)) == 249_500
 
 
 def test_results_have_the_usual_ways_of_futures(drive):
@@ -212,10 +203,7 @@ def test_a_sync_run_cannot_call_an_async_task():
     async def later() -> int:
         return 1
 
-    @entrypoint()
-    def flow(x: int) -> Any:
-        return later().result()
-
+    flow = result_of(later)
     with pytest.raises(RuntimeError, match="'later' is async"):
         flow.invoke(1)
     assert asyncio.run(flow.ainvoke(1)) == 1, "an async run can, from a sync body too"
@@ -265,24 +253,21 @@ def test_the_first_calls_of_a_run_may_be_concurrent(drive):
 # -- limits never lock up -------------------------------------------------------------------------------------
 
 
+@task
+async def adepth(n: int) -> int:
+    return 0 if n == 0 else await adepth(n - 1) + 1
+
+
 @pytest.mark.parametrize("limit", [1, 2, None])
 def test_nested_results_never_wait_for_each_other(drive, limit):
-    @entrypoint()
     def flow(n: int) -> int:
         return depth(n).result()
 
-    config = {} if limit is None else {"max_concurrency": limit}
-    assert limited(drive, flow, 30, config) == 30
-
-
-@pytest.mark.parametrize("limit", [1, 2, None])
-def test_nested_awaits_never_wait_for_each_other(limit):
-    @entrypoint()
-    async def flow(n: int) -> int:
+    async def aflow(n: int) -> int:
         return await adepth(n)
 
-    config = {} if limit is None else {"max_concurrency": limit}
-    assert asyncio.run(asyncio.wait_for(flow.ainvoke(30, config), WAIT)) == 30
+    for body in [flow, aflow] if drive.is_async else [flow]:
+        assert limited(drive, entrypoint()(body), 30, {} if limit is None else {"max_concurrency": limit}) == 30
 
 
 @pytest.mark.parametrize("mode", ["custom", "messages", "updates", "tasks"])
@@ -571,11 +556,7 @@ def test_a_retried_body_repeats_failed_calls(drive):
             raise Oops
         return "done"
 
-    @entrypoint(retry_policy=RetryPolicy(initial_interval=0))
-    def flow(x: int) -> str:
-        return shaky().result()
-
-    assert limited(drive, flow, 1) == "done"
+    assert limited(drive, result_of(shaky, retry_policy=RetryPolicy(initial_interval=0)), 1) == "done"
     assert len(log) == 2
 
 
@@ -589,11 +570,7 @@ def test_a_task_has_a_retry_policy_of_its_own(drive):
             raise ConnectionError
         return "done"
 
-    @entrypoint()
-    def flow(x: int) -> str:
-        return shaky().result()
-
-    assert limited(drive, flow, 1) == "done"
+    assert limited(drive, result_of(shaky), 1) == "done"
     assert attempts == [1, 2, 3]
 
 
@@ -713,12 +690,8 @@ def test_a_saver_that_fails_fails_the_call(drive):
         async def arecord(self, *args):
             raise OSError("disk full")
 
-    @entrypoint(checkpointer=Full())
-    def flow(x: int) -> Any:
-        return double(1).result()
-
     with pytest.raises(OSError, match="disk full"):
-        limited(drive, flow, 1, CONFIG)
+        limited(drive, result_of(double, 1, checkpointer=Full()), 1, CONFIG)
 
 
 # -- leaving early --------------------------------------------------------------------------------------------
@@ -736,10 +709,7 @@ def test_a_reader_that_leaves_while_calls_run():
         left.wait(WAIT)
         return "done"
 
-    @entrypoint(checkpointer=InMemorySaver())
-    def flow(x: int) -> str:
-        return slow().result()
-
+    flow = result_of(slow, checkpointer=InMemorySaver())
     chunks = flow.stream(1, CONFIG, stream_mode="custom")
     assert next(chunks) == "started"
     threading.Timer(0.005, left.set).start()
@@ -829,28 +799,6 @@ async def test_a_failing_sibling_cancels_the_calls_of_a_node():
     assert log == ["ended"]
 
 
-def test_a_question_in_one_call_lets_the_others_end(drive):
-    log = []
-
-    @task
-    def ask() -> str:
-        return interrupt("?")
-
-    @task
-    def work() -> str:
-        log.append("work")
-        return "work"
-
-    @entrypoint(checkpointer=InMemorySaver())
-    def flow(x: int) -> Any:
-        asked, worked = ask(), work()
-        return asked.result(), worked.result()
-
-    limited(drive, flow, 1, CONFIG)
-    assert limited(drive, flow, Command(resume="A"), CONFIG) == ("A", "work")
-    assert log == ["work"]
-
-
 def test_a_drain_lets_calls_end(drive):
     """A nested graph stops the body; what the body has called ends, and is kept."""
     log = []
@@ -920,12 +868,8 @@ def test_a_task_has_a_time_limit_of_its_own(drive):
     def slow() -> None:
         go.wait(WAIT)
 
-    @entrypoint()
-    def flow(x: int) -> Any:
-        return slow().result()
-
     try:
-        assert timed_out(drive, flow).node == "slow"  # type: ignore[attr-defined]
+        assert timed_out(drive, result_of(slow)).node == "slow"  # type: ignore[attr-defined]
     finally:
         go.set()
 
@@ -1004,8 +948,4 @@ def test_a_calls_signs_of_life_reach_the_caller(drive, clock):
             left.append(clock.watches[0].remaining())
         return left
 
-    @entrypoint(timeout=TimeoutPolicy(idle_timeout=60))
-    def flow(x: int) -> list[float]:
-        return lively().result()
-
-    assert limited(drive, flow, 1) == [60, 60, 60]
+    assert limited(drive, result_of(lively, timeout=TimeoutPolicy(idle_timeout=60)), 1) == [60, 60, 60]

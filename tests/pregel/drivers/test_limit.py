@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import TypedDict
 
 import pytest
+from kit.drive import Drive
 from kit.graphs import CONFIG, thread_config
 from kit.graphs import Log as State
 
@@ -92,8 +93,6 @@ def test_the_same_object_is_shared_by_nodes_graphs_and_runs(drive):
 
 
 def test_sync_and_async_runs_share_it():
-    from kit.drive import Drive
-
     room, shared = Room(), Limit(2)
     with ThreadPoolExecutor(4) as pool:
         futures = [pool.submit(drive.invoke, fan_out(drive, shared, room, 8), {}) for drive in (Drive(False), Drive(True)) * 2]
@@ -202,8 +201,6 @@ def test_a_cancelled_run_gives_its_places_back():
     assert shared._taken == 0
     began = asyncio.Event()
     room = Room()
-    from kit.drive import Drive
-
     assert Drive(True).invoke(fan_out(Drive(True), shared, room, 3), {})["log"] == [0, 1, 2]
 
 

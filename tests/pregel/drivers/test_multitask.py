@@ -78,16 +78,16 @@ def waits_in_line(count=1):
         threading.Event().wait(0.001)
 
 
-def collide(drive, saver, how, *, before=None):
+def collide(drive, saver, how, *, before=None, **options):
     """A run is held in its first node; another call comes with `multitask=how`; both outcomes."""
     gate = Gate()
     thread = drive.on(make(saver, gate, is_async=drive.is_async))
     if before is not None:
         thread.invoke({"log": before})
-    live, first = started(lambda: thread.invoke({"log": ["hold"]}))
+    live, first = started(lambda: thread.invoke({"log": ["hold"]}, **options))
     assert gate.reached.wait(20)
-    late, second = started(lambda: thread.invoke({"log": ["new"]}, multitask=how))
-    if how == "reject" or (how == "rollback" and drive.is_async):  # coroutines are cancelled at once
+    late, second = started(lambda: thread.invoke({"log": ["new"]}, multitask=how, **options))
+    if how in ("reject", None) or (how == "rollback" and drive.is_async):  # coroutines are cancelled at once
         late.join(20)
     else:
         waits_in_line()
@@ -140,7 +140,6 @@ async def test_rollback_cancels_a_coroutine_at_once(saver):
     end = await app.ainvoke({"log": ["new"]}, CONFIG, multitask="rollback")
     (outcome,) = await asyncio.gather(live, return_exceptions=True)
     assert not live.cancelled()
-    outcome, end = (outcome, end)
     assert isinstance(outcome, GraphDrained)
     assert end == {"log": ["new", "done"]}
 
@@ -238,16 +237,9 @@ def test_an_interrupt_stops_the_calls_queued_before_it(saver):
 
 
 def test_a_control_that_several_runs_share_is_not_drained(drive):
-    saver, gate, control = InMemorySaver(), Gate(), RunControl()
-    thread = drive.on(make(saver, gate))
-    live, first = started(lambda: thread.invoke({"log": ["hold"]}, control=control))
-    assert gate.reached.wait(20)
-    late, second = started(lambda: thread.invoke({"log": ["new"]}, control=control, multitask="interrupt"))
-    waits_in_line()
-    gate.opened.set()
-    live.join(20)
-    late.join(20)
-    assert isinstance(first[0], GraphDrained) and second[0]["log"][-3] == "new"
+    control = RunControl()
+    first, second = collide(drive, InMemorySaver(), "interrupt", control=control)
+    assert isinstance(first, GraphDrained) and second["log"][-3] == "new"
     assert not control.drain_requested
 
 
@@ -281,14 +273,8 @@ def test_a_node_does_not_wait_for_its_own_run(drive, how):
 
 
 def test_without_it_the_head_decides(drive):
-    saver, gate = InMemorySaver(), Gate()
-    thread = drive.on(make(saver, gate))
-    live, first = started(lambda: thread.invoke({"log": ["hold"]}))
-    assert gate.reached.wait(20)
-    thread.invoke({"log": ["new"]})
-    gate.opened.set()
-    live.join(20)
-    assert isinstance(first[0], CheckpointConflictError)
+    first, second = collide(drive, InMemorySaver(), None)
+    assert isinstance(first, CheckpointConflictError) and second["log"][-3] == "new"
 
 
 def test_what_it_cannot_be_is_refused(drive):

@@ -276,7 +276,7 @@ def test_a_fork_carries_what_was_spent_until_then(drive, saver):
     model = Model()
     app = chain([asking(drive, model)] * 3, saver, Budget(calls=100))
     drive.invoke(app, EMPTY, CONFIG)
-    states = drive.items(app, "get_state_history", CONFIG)
+    states = drive.history(app, CONFIG)
     [behind_one] = [state for state in states if state.next == ("n1",)]
     drive.invoke(app, None, behind_one.config)
     assert drive.call(app, "get_spent", CONFIG)["calls"] == 3  # 1 before the fork, and 2

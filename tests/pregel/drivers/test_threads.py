@@ -104,27 +104,6 @@ def test_nested_graphs_in_parallel_nodes_end_with_one_thread_each(mode):
 # -- siblings -------------------------------------------------------------------------------------------------
 
 
-def test_after_a_failure_no_further_task_is_started():
-    ran = []
-
-    def body(name):
-        def run(_):
-            ran.append(name)
-            if len(ran) == 2:
-                raise ValueError(name)
-            return [name]
-
-        return run
-
-    app = graph({n: node(body(n)) for n in "vwxyz"}, InMemorySaver())
-    with pytest.raises(ValueError):
-        app.invoke(1, {**CONFIG, "max_concurrency": 1})
-    assert ran == ["v", "w"]
-    assert app.get_state(CONFIG).next == ("w", "x", "y", "z")
-    assert app.invoke(None, CONFIG) == list("vwxyz")
-    assert ran.count("v") == 1
-
-
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("fatal", [KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_an_exception_that_ends_the_process_reaches_the_caller(fatal, count):

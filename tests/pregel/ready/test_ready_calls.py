@@ -12,6 +12,7 @@ from kit.drive import each_schedule
 from kit.graphs import CONFIG, EMPTY
 from kit.ready_graphs import (
     State,
+    beside_a_chain,
     build,
     by_order,
     ends_by,
@@ -20,7 +21,6 @@ from kit.ready_graphs import (
     ready,
     sends,
     show,
-    writer,
 )
 
 from stategraph import (
@@ -50,12 +50,6 @@ def log_a(state: State):
 
 def log_b(state: State):
     return {"log": ["b"]}
-
-
-def beside_a_chain(saver, node=None, **options):
-    """`long` beside a > b > c, and d behind both."""
-    graph = build("S>a>b>c>d S>long>d", nodes={"long": node or writer("long")})
-    return ready(graph, saver=saver, **options)
 
 
 def ask(state):

@@ -3,9 +3,9 @@
 import pytest
 from kit.drive import each_case
 from kit.graphs import EMPTY
-from kit.ready_graphs import ends_in, ready, show, writer
+from kit.ready_graphs import ask, ends_in, ready, show, writer
 
-from stategraph import Command, interrupt
+from stategraph import Command
 
 GRAPHS = {
     "one leads to the other": ("S>x>y S>a>y", "xy", "a / x / y"),
@@ -40,7 +40,7 @@ def test_blocked_deferred_nodes_wait_until_no_task_is_running(drive, first):
 
 
 def test_deferred_nodes_run_in_order_after_an_edit(drive):
-    nodes = {"a": lambda state: {"log": [interrupt("?")]}}
+    nodes = {"a": ask}
     thread = drive.on(ready("S>a S>x>z>w S>y x>y", {}, nodes, "xy"))
     thread.invoke(EMPTY)
     thread.update({"log": ["a by hand"]}, "a")
@@ -49,7 +49,7 @@ def test_deferred_nodes_run_in_order_after_an_edit(drive):
 
 
 def test_a_deferred_node_that_interrupts_blocks_the_others(drive):
-    nodes = {"x": lambda state: {"log": [interrupt("?")]}, "y": writer("y")}
+    nodes = {"x": ask, "y": writer("y")}
     thread = drive.on(ready("S>a S>x S>y x>y", {}, nodes, "xy"))
     assert thread.invoke(EMPTY)["log"] == ["a"]
     assert thread.resume("x")["log"] == ["a", "x", "y"]

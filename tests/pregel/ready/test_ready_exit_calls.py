@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 from kit.drive import each_schedule
 from kit.graphs import CONFIG, EMPTY
-from kit.ready_graphs import build, ends_in, ready
+from kit.ready_graphs import ask, build, ends_in, ready
 
 from stategraph import Command, InMemorySaver, Send, interrupt, task
 
@@ -16,10 +16,6 @@ EXIT = {"durability": "exit"}
 
 class CutOff(BaseException):
     """As a cancellation."""
-
-
-def ask(state):
-    return {"log": [interrupt("?")]}
 
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])

@@ -10,6 +10,7 @@ import pytest
 from kit import cluster
 from kit.graphs import CONFIG, EMPTY, thread_config
 from kit.ready_graphs import (
+    ask,
     beside_a_chain,
     build,
     by_order,
@@ -90,7 +91,7 @@ def test_a_nested_graph_resumes_where_it_stopped(drive, saver, inner, outer, how
         ran.append(1)
         return {"log": ["first"]}
 
-    nodes = {"first": first, "ask": lambda state: {"log": [interrupt("?")]}}
+    nodes = {"first": first, "ask": ask}
     nested = build("S>first>ask>last", nodes=nodes).compile(schedule=inner)
 
     def app():
@@ -148,7 +149,7 @@ def test_origins_stay_under_a_retention(drive):
 
 
 def test_a_copied_thread_resumes(drive, saver):
-    app = beside_a_chain(saver, lambda state: {"log": [interrupt("?")]})
+    app = beside_a_chain(saver, ask)
     drive.invoke(app, EMPTY, CONFIG)
     saver.copy_thread("t", "u")
     other = thread_config("u")
@@ -205,18 +206,10 @@ def test_coroutines_run_at_the_same_time():
 def test_a_reader_sees_what_is_stored(drive, saver):
     app = beside_a_chain(saver, writer("long"))
     seen = []
-    if drive.is_async:
-
-        async def read():
-            async for chunk in app.astream(EMPTY, CONFIG, stream_mode="updates"):
-                seen.append((*chunk, app.get_state(CONFIG).values["log"][-1]))
-
-        with ends_by(CHAIN_FIRST):
-            asyncio.run(read())
-    else:
-        with ends_by(CHAIN_FIRST):
-            for chunk in app.stream(EMPTY, CONFIG, stream_mode="updates"):
-                seen.append((*chunk, app.get_state(CONFIG).values["log"][-1]))
+    with ends_by(CHAIN_FIRST):
+        drive.stream(
+            app, EMPTY, CONFIG, each=lambda chunk: seen.append((*chunk, app.get_state(CONFIG).values["log"][-1]))
+        )
     assert seen == [(name, name) for name in ("a", "b", "c", "long", "d")]
 
 

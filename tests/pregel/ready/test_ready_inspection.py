@@ -30,6 +30,13 @@ def ask(state):
     return {"log": [interrupt("really?")]}
 
 
+def pages_of(app, **options):
+    """The pages of the thread, as it stands now."""
+    index = ThreadIndex("t")
+    index.refresh(app)
+    return ThreadPages(app, index, **options)
+
+
 def test_explain_distinguishes_running_tasks_and_those_waiting_for_them(drive):
     thread = drive.on(beside_a_chain(InMemorySaver(), ask, interrupt_before=["c"]))
     with ends_in("a", "b", "c", "long"):
@@ -135,9 +142,7 @@ def test_a_task_that_several_steps_show_is_counted_once(tmp_path, calls):
         for given in [EMPTY, Command(resume="yes")][:calls]:
             app.invoke(given, CONFIG)
     assert TIMES not in report(app, CONFIG, tmp_path / "run.html").read_text()
-    index = ThreadIndex("t")
-    index.refresh(app)
-    found = ThreadPages(app, index).steps()
+    found = pages_of(app).steps()
     steps = [*found["steps"], *([found["open"]] if found["open"] else [])]
     assert [step["u"]["long"] for step in steps if "long" in step.get("u", {})] == [{"paused": 1} if calls == 1 else {"done": 1}]
 
@@ -167,9 +172,7 @@ def test_a_page_that_was_read_while_a_task_ran_shows_what_it_has_asked_since():
 
 def look_at_open_step(app):
     """What a page shows of it while a run is in progress, from another thread than that of the task that looks."""
-    index = ThreadIndex("t")
-    index.refresh(app)
-    pages = ThreadPages(app, index, busy_since=1e12)
+    pages = pages_of(app, busy_since=1e12)
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(pages.step, "open").result()
 
@@ -219,10 +222,8 @@ def test_the_steps_of_a_page_are_those_of_the_report_wherever_it_begins(tmp_path
     app = beside_a_chain(InMemorySaver(), inner)
     with ends_in("a", "b", "c", "p", "q", "long"):
         app.invoke(EMPTY, CONFIG)
-    index = ThreadIndex("t")
-    index.refresh(app)
-    whole = ThreadPages(app, index).steps(nested=True)["steps"]
-    parts = [ThreadPages(app, index).steps(first=place, count=1, nested=True)["steps"] for place in range(len(whole))]
+    whole = pages_of(app).steps(nested=True)["steps"]
+    parts = [pages_of(app).steps(first=place, count=1, nested=True)["steps"] for place in range(len(whole))]
     nodes = [sorted(step.get("u", {})) for step in whole]
     assert [sorted(step.get("u", {})) for (step,) in parts] == nodes
     assert ["long", "long:p", "long:q"] in nodes, whole
@@ -306,9 +307,7 @@ def test_a_task_that_failed_is_shown_with_the_input_that_it_was_called_with(tmp_
     with ends_in("a", "b", "c", "long"), pytest.raises(ValueError, match="no luck"):
         app.invoke(EMPTY, CONFIG)
     assert {*list_inputs(app, "long")} == {"{'log': []}"}
-    index = ThreadIndex("t")
-    index.refresh(app)
-    pages = ThreadPages(app, index)
+    pages = pages_of(app)
     [shown] = [task for task in pages.tasks("open")["tasks"] if task["node"] == "long"]
     assert pages.task("open", shown["id"])["input"] == "{'log': []}"
     app.update_state(CONFIG, {"log": ["edit"]}, as_node="c")  # it starts again there
@@ -347,9 +346,7 @@ def test_an_open_failure_is_shown_once(tmp_path, nested):
     assert f"{TIMES}2" not in page
     assert str(changes(app, CONFIG)).count("raised") == 1
     assert "✗" in str(timeline(app, CONFIG))
-    index = ThreadIndex("t")
-    index.refresh(app)
-    pages = ThreadPages(app, index)
+    pages = pages_of(app)
     shown = pages.steps()
     [began] = [step for step in shown["steps"] if "long" in step.get("w", ())]
     assert [step.get("s") for step in (began, shown["open"])] == [None, "failed"]

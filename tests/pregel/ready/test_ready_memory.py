@@ -5,18 +5,14 @@ from threading import Barrier, Event
 import pytest
 from kit.drive import each_durability
 from kit.graphs import CONFIG, EMPTY
-from kit.ready_graphs import build, ends_by, ends_in, ends_together, ready, sends
+from kit.ready_graphs import ask, build, ends_by, ends_in, ends_together, ready, sends
 
-from stategraph import InMemorySaver, Send, interrupt
+from stategraph import InMemorySaver, Send
 
 
 def agent_of(**nodes):
     """A graph with a memory: its log has what all before have said."""
     return build("S>q", nodes=nodes).compile(checkpointer=True, schedule="ready")
-
-
-def ask(state):
-    return {"log": [interrupt("?")]}
 
 
 def route_to_m(name, **options):

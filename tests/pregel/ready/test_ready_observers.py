@@ -6,7 +6,7 @@ import threading
 
 import pytest
 from kit.graphs import CONFIG, EMPTY
-from kit.ready_graphs import beside_a_chain, build, by_order, ends_by, ends_in, ready, times
+from kit.ready_graphs import ask, beside_a_chain, build, by_order, ends_by, ends_in, ready, times
 from kit.recording_view import Log, Seen
 
 from stategraph import (
@@ -14,7 +14,6 @@ from stategraph import (
     InMemorySaver,
     Observer,
     RetryPolicy,
-    interrupt,
 )
 from stategraph.visualize.live import view as live_view
 
@@ -74,7 +73,7 @@ def test_every_task_belongs_to_the_step_in_which_it_starts(drive):
 
 
 def test_tasks_resumed_by_a_call_start_with_its_first_step(drive):
-    thread = drive.on(beside_a_chain(InMemorySaver(), lambda state: {"log": [interrupt("?")]}))
+    thread = drive.on(beside_a_chain(InMemorySaver(), ask))
     first, second = Log(), Log()
     with ends_by(CHAIN_FIRST):
         thread.invoke(EMPTY, observer=first)
@@ -166,7 +165,7 @@ def test_progress_says_how_many_are_known_while_it_runs(drive, seen):
 
 
 def test_progress_of_a_call_that_asks_and_of_one_that_fails(drive, seen):
-    thread = drive.on(beside_a_chain(InMemorySaver(), lambda state: {"log": [interrupt("?")]}))
+    thread = drive.on(beside_a_chain(InMemorySaver(), ask))
     thread.invoke(EMPTY, progress="lines")
     assert seen.progress.state == "paused"
     assert seen.headlines[-1].startswith("paused · 4 of 4 tasks · 1 question · ")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import pytest
 from kit.graphs import CONFIG, EMPTY, chain_of, graph_of
-from kit.ready_graphs import ends_by, ends_together, ready
+from kit.ready_graphs import ask, ends_by, ends_together, ready
 from kit.ready_random import Died, MortalSaver
 from typing_extensions import TypedDict
 
@@ -363,7 +363,7 @@ def test_a_graph_inside_races(drive):
 
 
 def test_a_racer_may_be_a_graph(drive):
-    inner = chain_of(State, ask=lambda state: {"log": [interrupt("?")]})
+    inner = chain_of(State, ask=ask)
     builder = StateGraph(State).add_node("inner", inner.compile(schedule="ready")).add_node("run", act)
     sends = [Send("inner", EMPTY, race="r"), *race("fail")]
     builder.add_conditional_edges(START, lambda state: sends, ["inner", "run"])

@@ -7,14 +7,13 @@ from typing import Annotated
 
 import pytest
 from kit.drive import each_durability, each_schedule
-from kit.graphs import CONFIG, EMPTY
+from kit.graphs import CONFIG, EMPTY, graph_of
 from kit.ready_graphs import build, ends_in, ready
 from pydantic import BaseModel, ValidationError
 from typing_extensions import TypedDict
 
 from stategraph import (
     END,
-    START,
     Command,
     GraphDrained,
     GraphRecursionError,
@@ -23,7 +22,6 @@ from stategraph import (
     RunControl,
     Runtime,
     Send,
-    StateGraph,
     interrupt,
 )
 
@@ -105,10 +103,7 @@ def test_of_those_that_start_together_each_knows_its_generation(drive, durabilit
         routed.append(state["left"])
         return END
 
-    graph = StateGraph(Counted).add_node("y", lambda _: {"log": ["y"]}).add_node("y2", ask).add_node("c", ask)
-    for name in ("a", "b", "x"):
-        graph.add_node(name, lambda _: {"log": ["n"]})
-    graph.add_edge(START, "a").add_edge("a", "b").add_edge(START, "x").add_edge("x", "y").add_edge("x", "y2")
+    graph = graph_of(Counted, "S>a>b S>x>y x>y2", y2=ask, c=ask)
     graph.add_conditional_edges("y", route, [END])
     graph.add_conditional_edges("b", lambda _: "c", ["c", "y", "y2"])
     app = ready(graph)

@@ -4,12 +4,19 @@ killed.
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from kit import cluster
 from kit.graphs import CONFIG, EMPTY
-from kit.ready_graphs import beside_a_chain, build, by_order, ends_by, ends_in, ready, writer
+from kit.ready_graphs import (
+    beside_a_chain,
+    build,
+    by_order,
+    elsewhere,
+    ends_by,
+    ends_in,
+    ready,
+    writer,
+)
 from kit.ready_random import Died, MortalSaver
 from kit.savers import opened_saver
 
@@ -33,13 +40,6 @@ CHAIN_FIRST = by_order("a", "b", "c", "long")
 def saver(request, tmp_path):
     with opened_saver(request.param, request, tmp_path) as opened:
         yield opened
-
-
-def elsewhere(function):
-    """Call it as another process would: outside of the task that runs here."""
-    thread = threading.Thread(target=function)
-    thread.start()
-    thread.join()
 
 
 def test_an_outdated_run_records_nothing_at_an_origin(drive, saver):

@@ -4,12 +4,10 @@ moved.
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from kit.bank import Bank, bank, node_of
 from kit.graphs import CONFIG, EMPTY
-from kit.ready_graphs import build, by_order, ends_by
+from kit.ready_graphs import build, by_order, elsewhere, ends_by
 
 from stategraph import (
     CheckpointConflictError,
@@ -44,12 +42,6 @@ def pay_and_ask(bank: Bank):
         return {"log": [receipt, interrupt("content?")]}
 
     return body
-
-
-def elsewhere(function):
-    thread = threading.Thread(target=function)
-    thread.start()
-    thread.join()
 
 
 def places(saver):

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 import pytest
 from kit import cluster
 from kit.fleet import Fleet, State, branches, until, working
-from kit.graphs import EMPTY, thread_config
-from kit.ready_graphs import show, writer
+from kit.graphs import EMPTY, graph_of, thread_config
+from kit.ready_graphs import ask, show
 
-from stategraph import START, Command, StateGraph, interrupt
+from stategraph import Command
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.workers import Queue
 
@@ -48,11 +48,7 @@ def test_branches_of_a_killed_worker_are_resumed_by_another(postgres, tmp_path):
 
 def asking():
     """`ask` beside a > b, and d behind both."""
-    nodes = {"ask": lambda state: {"log": [interrupt("?")]}, **{name: writer(name) for name in "abd"}}
-    builder = StateGraph(State)
-    for name, node in nodes.items():
-        builder.add_node(name, node)
-    builder.add_edge(START, "ask").add_edge(START, "a").add_edge("a", "b").add_edge("b", "d").add_edge("ask", "d")
+    builder = graph_of(State, "S>ask>d S>a>b>d", ask=ask)
     return builder.compile(name="asking", schedule="ready")
 
 

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from functools import partial
 from operator import add
 from typing import Annotated, Any, TypedDict
-from uuid import UUID
 
 import pytest
 from kit.drive import each_case, each_schedule
@@ -18,16 +17,13 @@ from kit.graphs import chain_of, thread_config
 from stategraph import (
     END,
     START,
-    CachePolicy,
     Command,
     GraphBubbleUp,
     GraphDrained,
-    InMemoryCache,
     InMemorySaver,
     Limit,
     MessagesState,
     Observer,
-    Overwrite,
     ParentCommand,
     RunControl,
     Runtime,
@@ -46,7 +42,6 @@ from stategraph.pregel.errors import (
     CheckpointConflictError,
     GraphWarning,
     InvalidGraphError,
-    InvalidRouteError,
     InvalidUpdateError,
     UnknownInterruptError,
 )
@@ -75,16 +70,6 @@ def test_a_write_that_the_reducer_cannot_take_names_reducer_and_types(drive):
     assert "Its reducer add folds writes into a list, and got a str." in told(caught.value)
 
 
-def test_an_answer_that_does_not_fit_names_question_and_says_that_it_is_still_open(drive):
-    thread = drive.on(one(lambda state: {"n": interrupt("How many?", response_schema=int)}).compile(InMemorySaver()), THREAD)
-    thread.invoke({"n": 1})
-    with pytest.raises(ValueError, match="valid integer") as caught:
-        thread.resume("abc")
-    assert "The answer 'abc' does not fit the response_schema of the question 'How many?'" in told(caught.value)
-    assert "still open" in told(caught.value)
-    assert thread.resume(3)["n"] == 3
-
-
 @pytest.mark.parametrize("wrong", ["30s", True, [30]])
 def test_a_timeout_that_is_no_time(wrong):
     text = "must be a number of seconds or a timedelta, got"
@@ -92,20 +77,6 @@ def test_a_timeout_that_is_no_time(wrong):
         StateGraph(State).add_node("a", lambda state: {}, timeout=wrong)
     with pytest.raises(TypeError, match=text):
         TimeoutPolicy(idle_timeout=wrong)
-
-
-def test_a_router_that_misspells_a_key_of_its_path_map(drive):
-    graph = StateGraph(State).add_node("write", lambda state: {})
-    graph.add_conditional_edges(START, lambda state: "wriet", ["write"])
-    with pytest.raises(InvalidRouteError, match="got 'wriet'; did you mean 'write'"):
-        drive.invoke(graph.compile(), {"n": 1})
-
-
-def test_a_router_without_a_return(drive):
-    graph = StateGraph(State).add_node("write", lambda state: {})
-    graph.add_conditional_edges(START, lambda state: None, ["write"])
-    with pytest.raises(InvalidRouteError, match="got None; is a return missing"):
-        drive.invoke(graph.compile(), {"n": 1})
 
 
 def test_a_function_in_place_of_the_name_of_its_node():
@@ -193,17 +164,6 @@ def test_the_state_where_a_send_brings_something_else(drive):
     with pytest.raises(KeyError) as caught:
         drive.invoke(graph.compile(), {"n": 1})
     assert "The input of this task is what its Send carries, which has the keys 'url'" in told(caught.value)
-
-
-def test_a_cache_policy_in_a_graph_without_a_cache(drive):
-    def a(state: State):
-        return {"n": 1}
-
-    graph = StateGraph(State).add_node(a, cache_policy=CachePolicy()).add_edge(START, "a")
-    with pytest.warns(GraphWarning, match="node 'a' has a cache_policy, but the graph has no cache: compile\\(cache="):
-        drive.invoke(graph.compile(), {"n": 1})
-    outer = chain_of(State, inner=graph.compile()).compile(cache=InMemoryCache())
-    assert drive.invoke(outer, {"n": 1})["n"] == 1, "a graph inside has the cache of the graph around it"
 
 
 @pytest.mark.parametrize("wrong", ["minute", True])
@@ -347,12 +307,6 @@ def test_a_thread_id_must_be_a_name(drive, thread_id):
         drive.update_state(app, thread, {"n": 1})
 
 
-def test_an_integer_and_a_uuid_are_thread_ids(drive):
-    for thread_id in (1, UUID(int=1)):
-        app, thread = one(lambda state: {"n": 1}).compile(InMemorySaver()), thread_config(thread_id)
-        assert drive.invoke(app, {"n": 0}, thread)["n"] == 1
-
-
 @each_case("method, arguments", [("aonce", ("key", print)), ("asleep", (1,)), ("atransaction", ("key", print))])
 @each_schedule
 def test_an_effect_that_is_not_awaited_fails_the_node(drive, schedule, method, arguments):
@@ -401,12 +355,6 @@ def test_a_node_that_writes_a_key_twice_itself_is_named(drive, schedule):
         with pytest.raises(InvalidUpdateError) as caught:
             drive.invoke(one(node).compile(schedule=schedule), {"n": 0})
         assert "a alone wrote it 2 times: each update that a node yields, or returns in a list" in told(caught.value)
-
-
-def test_the_overwrite_warning_names_only_nodes_whose_writes_were_dropped(drive):
-    app = one(lambda state: {"log": Overwrite(["a"])}).add_node("b", lambda state: {"log": ["b"]}).add_edge(START, "b").compile()
-    with pytest.warns(GraphWarning, match="the other writes of the superstep were dropped; they came from 'b'. "):
-        drive.invoke(app, {"n": 1})
 
 
 # -- slips of the pen --------------------------------------------------------------------------------------

@@ -138,7 +138,8 @@ def run(id):
     return {**CONFIG, "run_id": id}
 
 
-def test_a_run_delivered_twice_is_applied_once(drive, saver):
+@pytest.mark.parametrize("run", [run, lambda id: {**CONFIG, "metadata": {"run_id": id}}], ids=["of its own", "in metadata"])
+def test_a_run_delivered_twice_is_applied_once(drive, saver, run):
     ran = Ran()
     thread = drive.on(graph("S>x", x=says("x", ran), checkpointer=saver))
     first = thread.invoke({"log": ["a"]}, run("r1"))

@@ -8,7 +8,7 @@ from typing import Annotated, TypedDict
 import pytest
 from kit.drive import each_case, each_schedule
 from kit.graphs import CONFIG, chain_of, graph_of
-from kit.pausing_graphs import Ran, State, asked, asks, at, fails, graph, ids, rows, says
+from kit.pausing_graphs import Ran, State, asked, asks, fails, graph, rows, says
 
 from stategraph import (
     END,
@@ -127,12 +127,6 @@ def test_a_goto_that_had_run_when_the_thread_paused_again_does_not_run_again(dri
     ran.clear()
     assert thread.resume("A")["log"] == ["x", ("n", "A"), "o", "z"]
     assert ran.take() == ["n", "z"]
-
-
-def test_a_fresh_command_leaves_the_edges_of_start_alone(drive):
-    ran = Ran()
-    drive.invoke(chain(ran), Command(update={"a": 1}, goto="o"), CONFIG)
-    assert ran == ["o"]
 
 
 @pytest.mark.parametrize("command", [Command(), Command(goto=()), Command(goto=[])], ids=repr)
@@ -314,25 +308,6 @@ def test_a_raw_graph_without_the_channel_just_written_raises(drive):
     with pytest.raises(GraphChangedError, match="channel 'b'"):
         drive.invoke(raw("c"), None, CONFIG)
     assert drive.invoke(raw("b"), None, CONFIG) == 1
-
-
-def test_an_error_lists_the_ids_of_open_interrupts(drive):
-    thread = drive.on(chain())
-    paused = thread.invoke({})
-    with pytest.raises(UnknownInterruptError) as caught:
-        thread.resume({"f" * 32: 1})
-    assert caught.value.pending_ids == tuple(ids(paused).values())
-
-
-def test_a_command_at_an_old_checkpoint_is_stored_on_its_branch(drive):
-    thread = drive.on(chain())
-    thread.invoke({})
-    thread.resume("A")
-    then, count = at(thread, 0), len(thread.history())
-    thread.invoke(Command(update={"a": 9}, goto="o"), then)
-    branch = rows(thread.history())[count:]
-    assert branch[0][0:2] == ("fork", 1) and set(branch[0][3]) == {"o", "x"}
-    assert "a" not in thread.get_state(then).values
 
 
 @each_schedule

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, TypedDict
 
 import pytest
+from kit.drive import each_case
 from kit.graphs import chain_of
 
 from stategraph import START, CachePolicy, InMemoryCache, InPlaceEditError, RetryPolicy, StateGraph
@@ -34,25 +35,26 @@ async def appends_async(state):
     state["items"].append("in place")
 
 
-def test_a_node_that_appends_to_its_input_is_named_with_the_key(drive):
-    for node in [appends] + ([appends_async] if drive.is_async else []):
-        with pytest.raises(InPlaceEditError, match="node 'n' changed 'items'") as caught:
-            drive.invoke(app(node), {"items": ["a"], "box": {}})
-        assert (caught.value.node, caught.value.keys) == ("n", ("items",))
+def edits_deep_inside(state):
+    state["box"]["a"] += 1
+    return {"items": ["x"]}
 
 
-def test_an_edit_deep_inside_is_seen_as_well(drive):
-    def node(state):
-        state["box"]["a"] = 2
-        return {"items": ["x"]}
-
-    with pytest.raises(InPlaceEditError, match="'box'"):
-        drive.invoke(app(node), {"box": {"a": 1}})
-
-
-def test_an_edit_of_a_record_is_seen(drive):
-    with pytest.raises(InPlaceEditError, match="'items'"):
-        drive.invoke(app(lambda record: record.items.append("x"), Record), {"items": ["a"]})
+@each_case(
+    "node, schema, given, key",
+    [
+        (appends, State, {"items": ["a"], "box": {}}, "items"),
+        (appends_async, State, {"items": ["a"], "box": {}}, "items"),
+        (edits_deep_inside, State, {"box": {"a": 1}}, "box"),
+        (lambda record: record.items.append("x"), Record, {"items": ["a"]}, "items"),
+    ],
+)
+def test_a_node_that_changes_its_input_is_named_with_the_key(drive, node, schema, given, key):
+    if node is appends_async and not drive.is_async:
+        return
+    with pytest.raises(InPlaceEditError, match=f"node 'n' changed '{key}'") as caught:
+        drive.invoke(app(node, schema), given)
+    assert (caught.value.node, caught.value.keys) == ("n", (key,))
 
 
 def test_a_mutation_error_is_not_retried(drive):

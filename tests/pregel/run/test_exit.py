@@ -76,13 +76,11 @@ def test_a_stream_that_pauses_shows_the_checkpoint_that_is_stored(drive):
     assert chunk["config"] == thread.state.config
 
 
-def test_a_stream_that_fails_shows_the_checkpoint_that_is_stored():
-    app = graph("S>a>b", b=fails("b", 1))
-    shown = []
+def test_a_stream_that_fails_shows_the_checkpoint_that_is_stored(drive):
+    thread, shown = drive.on(graph("S>a>b", b=fails("b", 1))), []
     with pytest.raises(ValueError, match="b failed"):
-        for chunk in app.stream(EMPTY, CONFIG, stream_mode="checkpoints", **EXIT):
-            shown.append((chunk["config"], chunk["next"]))
-    assert shown == [(app.get_state(CONFIG).config, ["b"])]
+        thread.stream(EMPTY, stream_mode="checkpoints", each=shown.append, **EXIT)
+    assert [(chunk["config"], chunk["next"]) for chunk in shown] == [(thread.state.config, ["b"])]
 
 
 def test_a_nested_graph_that_paused_is_stored_and_resumes(drive):

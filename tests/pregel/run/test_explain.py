@@ -3,7 +3,7 @@ lack.
 """
 
 import pytest
-from kit.drive import each_schedule
+from kit.drive import each_case, each_schedule
 from kit.graphs import CONFIG, graph_of, thread_config
 from kit.pausing_graphs import State, asks, at, fails, graph, says
 
@@ -112,22 +112,21 @@ def test_a_failed_node_shows_its_error(drive):
     assert status.state == "next" and "failed with ValueError('bad failed') and runs again on resume" in status.why
 
 
-def test_a_deferred_node_says_that_it_waits_for_the_end(drive):
-    thread = drive.on(graph("S>a1>b S>late defer:late", interrupt_before=["b"]))
+COMPLETE = "nothing has triggered it yet; the join 'join:p+q:late' is complete and waits until nothing else can run"
+
+
+@each_case(
+    "words, stop, state, why",
+    [
+        ("S>a1>b S>late defer:late", "b", "waiting", "it was triggered and waits until nothing else can run"),
+        ("S>p S>q S>r1>r2 [p,q]>late defer:late", "r2", "waiting", COMPLETE),
+        ("S>a1 S>late defer:late", None, "idle", "nothing triggers it now"),
+    ],
+)
+def test_a_deferred_node_says_that_it_waits_for_the_end_until_it_has_run(drive, words, stop, state, why):
+    thread = drive.on(graph(words, interrupt_before=[stop] if stop else None))
     thread.invoke({})
-    assert states(explain(thread)) == {"a1": "idle", "b": "next", "late": "waiting"}
-
-
-def test_a_deferred_join_that_is_complete_waits_for_the_end(drive):
-    thread = drive.on(graph("S>p S>q S>r1>r2 [p,q]>late defer:late", interrupt_before=["r2"]))
-    thread.invoke({})
-    assert explain(thread)["late"] == ("waiting", "nothing has triggered it yet; the join 'join:p+q:late' is complete and waits until nothing else can run", ())
-
-
-def test_a_deferred_node_that_has_run_waits_no_more(drive):
-    thread = drive.on(graph("S>a1 S>late defer:late"))
-    thread.invoke({})
-    assert explain(thread)["late"] == ("idle", "nothing triggers it now", ())
+    assert explain(thread)["late"] == (state, why, ())
 
 
 def test_a_channel_of_one_s_own_says_what_its_node_waits_for(drive):

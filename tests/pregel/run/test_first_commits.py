@@ -195,26 +195,11 @@ def test_a_reader_is_shown_nothing_that_could_not_be_stored(drive, monkeypatch):
         raise OSError("the disk is full")
 
     seen = []
-
-    class Reader:
-        """Keeps what it has read, however the stream ends."""
-
-        def stream(self, *args):
-            for chunk in app.stream(*args):
-                seen.append(chunk)
-                yield chunk
-
-        async def astream(self, *args):
-            async for chunk in app.astream(*args):
-                seen.append(chunk)
-                yield chunk
-
-    graph = chain_of(State, node=lambda state: {"text": "b"})
     with SqliteSaver.from_conn_string(":memory:") as saver:
-        app = graph.compile(checkpointer=saver)
+        app = chain_of(State, node=lambda state: {"text": "b"}).compile(checkpointer=saver)
         monkeypatch.setattr(SqliteSaver, "commit", refuse)
         with pytest.raises(OSError, match="disk is full"):
-            drive.stream(Reader(), {"text": "a"}, CONFIG)
+            drive.stream(app, {"text": "a"}, CONFIG, each=seen.append)
         assert seen == []
         assert saver.get_tuple(CONFIG) is None
 

@@ -50,6 +50,17 @@ class Word:
             self.app.post(CONFIG, {"log": [word]})
 
 
+def posting(saver, *words, log="a"):
+    """A node to whose thread these words are posted while it runs."""
+    word = Word(saver)
+
+    def node(state):
+        word(*words)
+        return {"log": [log]}
+
+    return node
+
+
 Body = Callable[[Any], Any]
 
 
@@ -93,12 +104,7 @@ def test_posts_before_the_start_are_applied_after_the_input(drive, saver, durabi
 
 @each_durability
 def test_posts_are_applied_after_the_writes_of_a_step_and_the_next_nodes_see_them(drive, saver, durability):
-    word = Word(saver)
-
-    def first(state: State):
-        word("one", "two")
-        return {"log": ["a"]}
-
+    first = posting(saver, "one", "two")
     thread = drive.on(chain(saver, first, says("b")))
     end = thread.invoke(EMPTY, durability=durability)
     assert end == {"log": ["a", "one", "two", "b after 3"]}
@@ -108,12 +114,7 @@ def test_posts_are_applied_after_the_writes_of_a_step_and_the_next_nodes_see_the
 
 @each_durability
 def test_after_the_last_barrier_it_waits_for_the_next_call(drive, saver, durability):
-    word = Word(saver)
-
-    def last(state: State):
-        word("late")
-        return {"log": ["a"]}
-
+    last = posting(saver, "late")
     thread = drive.on(chain(saver, last))
     assert thread.invoke(EMPTY, durability=durability) == {"log": ["a"]}
     state = thread.state
@@ -155,12 +156,7 @@ def test_pending_sends_and_parallel_nodes_keep_their_step(drive, saver):
 
 
 def test_streams_show_it_as_an_update_once_its_step_is_stored(drive, saver):
-    word = Word(saver)
-
-    def first(state: State):
-        word("word")
-        return {"log": ["a"]}
-
+    first = posting(saver, "word")
     app = chain(saver, first, says("b"))
     chunks = drive.stream(app, EMPTY, CONFIG, stream_mode=["updates", "values"])
     assert chunks == [
@@ -174,12 +170,7 @@ def test_streams_show_it_as_an_update_once_its_step_is_stored(drive, saver):
 
 
 def test_a_graph_inside_leaves_it_to_the_graph_around(drive, saver):
-    word = Word(saver)
-
-    def first(state: State):
-        word("word")
-        return {"log": ["i"]}
-
+    first = posting(saver, "word", log="i")
     inner = chain_of(State, i=first, j=says("j"))
     builder = StateGraph(State).add_node("in", inner.compile(inbox=True)).add_node("b", says("b"))
     app = builder.add_edge(START, "in").add_edge("in", "b").compile(checkpointer=saver, inbox=True)

@@ -87,15 +87,7 @@ def one_node(function, **options):
     return graph
 
 
-def call(app, world, given, config=None):
-    return app.invoke(given, config) if world == "sync" else asyncio.run(app.ainvoke(given, config))
-
-
-worlds = pytest.mark.parametrize("world", ["sync", "async"])
-
-
-@worlds
-def test_it_surrounds_run_attempt_and_router(world):
+def test_it_surrounds_run_attempt_and_router(drive):
     def node(state, config):
         assert config["seen_by"] == "a"
         return {"x": [SEEN.get()]}
@@ -108,7 +100,7 @@ def test_it_surrounds_run_attempt_and_router(world):
     graph.add_node("b", lambda state: {"x": [SEEN.get()]})
     graph.add_conditional_edges("a", route, ["b"])
     app, log = listened(graph.compile())
-    assert call(app, world, {"x": []}) == {"x": ["a", "b"]}
+    assert drive.invoke(app, {"x": []}) == {"x": ["a", "b"]}
     assert log == [
         ("enter", "run"),
         ("enter", "a"),
@@ -121,9 +113,8 @@ def test_it_surrounds_run_attempt_and_router(world):
     ]
 
 
-@worlds
 @pytest.mark.parametrize("timeout", [None, 60])
-def test_each_attempt_has_a_span_of_its_own(world, timeout):
+def test_each_attempt_has_a_span_of_its_own(drive, timeout):
     tries = []
 
     def node(state):
@@ -134,7 +125,7 @@ def test_each_attempt_has_a_span_of_its_own(world, timeout):
 
     policy = RetryPolicy(initial_interval=0.001, jitter=False)
     app, log = listened(one_node(node, retry_policy=policy, timeout=timeout).compile())
-    assert call(app, world, {"x": []}) == {"x": ["a"]}
+    assert drive.invoke(app, {"x": []}) == {"x": ["a"]}
     assert log[1:-1] == [
         ("enter", "a"),
         ("leave", "a", "ConnectionError"),
@@ -143,22 +134,20 @@ def test_each_attempt_has_a_span_of_its_own(world, timeout):
     ]
 
 
-@worlds
-def test_a_pause_is_passed_to_listeners_as_its_signal(world):
+def test_a_pause_is_passed_to_listeners_as_its_signal(drive):
     app, log = listened(one_node(lambda state: {"x": [interrupt("?")]}).compile(checkpointer=InMemorySaver()))
     config = thread_config("1")
-    call(app, world, {"x": []}, config)
+    drive.invoke(app, {"x": []}, config)
     assert log[1:] == [("enter", "a"), ("leave", "a", "GraphInterrupt"), ("leave", "run", None)]
     del log[:]
-    call(app, world, Command(resume=5), config)
+    drive.invoke(app, Command(resume=5), config)
     assert log[1:-1] == [("enter", "a"), ("leave", "a", {"x": [5]})]
 
 
-@worlds
-def test_a_run_that_fails_is_left_with_its_error(world):
+def test_a_run_that_fails_is_left_with_its_error(drive):
     app, log = listened(one_node(lambda state: 1 / 0).compile())
     with pytest.raises(ZeroDivisionError):
-        call(app, world, {"x": []})
+        drive.invoke(app, {"x": []})
     assert log[1:] == [("enter", "a"), ("leave", "a", "ZeroDivisionError"), ("leave", "run", "ZeroDivisionError")]
 
 

@@ -11,13 +11,12 @@ from typing import Annotated, TypedDict
 
 import pytest
 from kit import cluster
+from kit.drive import each_durability, each_schedule
 from kit.graphs import CONFIG, chain_of, thread_config
 
 from stategraph import START, CheckpointConflictError, Send, StateGraph
 
 postgres = cluster.emptied
-DURABILITIES = ["sync", "async", "exit"]
-SCHEDULES = ["supersteps", "ready"]
 
 
 class Memory(TypedDict, total=False):
@@ -74,8 +73,8 @@ def remembered(saver, shape):
     return [] if found is None else found.checkpoint["channel_values"]["heard"]
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("durability", DURABILITIES)
+@each_schedule
+@each_durability
 @pytest.mark.parametrize("shape", NAMESPACES)
 def test_the_loser_of_a_race_stores_nothing_in_a_memory(drive, saver, shape, durability, schedule):
     entered, overtaken = Event(), Event()
@@ -146,7 +145,7 @@ def dies_after(drive, saver, number):
             delattr(saver, name)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@each_schedule
 @pytest.mark.parametrize("shape", NAMESPACES)
 def test_exit_stores_a_memory_with_the_step_around_it(drive, saver, shape, schedule):
     """Whatever is stored first, a process that dies after it leaves a thread on which the repeated call counts once."""

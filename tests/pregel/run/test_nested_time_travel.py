@@ -174,7 +174,6 @@ def test_an_answer_for_a_graph_inside_reaches_no_other_node_that_asks(drive, sch
     assert sorted(thread.resume("A")["log"]) == [("a", "A"), ("i", "I")]
 
 
-
 def test_an_answer_by_id_for_a_graph_inside_reaches_no_earlier_question_of_it(drive):
     """The graph starts over on the branch, and asks its first question again."""
     thread = drive.on(graph("S>n", n=two_questions(Ran())))
@@ -185,7 +184,6 @@ def test_an_answer_by_id_for_a_graph_inside_reaches_no_earlier_question_of_it(dr
     thread.invoke(Command(resume={ids(asked)["i1?"]: "second"}), asked.config)
     (again,) = thread.state.interrupts
     assert again.value == "i?"
-
 
 
 @pytest.mark.parametrize("by_id", [False, True])

@@ -9,8 +9,9 @@ from contextvars import ContextVar
 from typing import Annotated, Any
 
 import pytest
-from kit.graphs import thread_config
+from kit.graphs import chain_of, thread_config
 from kit.recording_view import Log
+from kit.savers import local_saver
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -18,12 +19,10 @@ from stategraph import (
     CachePolicy,
     CheckpointConflictError,
     InMemoryCache,
-    InMemorySaver,
     Observer,
     ProcessExecutor,
     RetryPolicy,
     Send,
-    SqliteSaver,
     StateGraph,
     add_observer,
     entrypoint,
@@ -73,25 +72,14 @@ async def alook(state):
 
 
 def chain(**nodes):
-    graph, before = StateGraph(State), START
-    for name, node in nodes.items():
-        graph.add_node(name, node)
-        graph.add_edge(before, name)
-        before = name
-    return graph
+    return chain_of(State, **nodes)
 
 
 def one(function, **options):
     return StateGraph(State).add_node("a", function, **options).add_edge(START, "a")
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def saver(request, tmp_path):
-    if request.param == "memory":
-        yield InMemorySaver()
-    else:
-        with SqliteSaver(tmp_path / "threads.db") as opened:
-            yield opened
+saver = local_saver
 
 
 # -- events ---------------------------------------------------------------------------------------

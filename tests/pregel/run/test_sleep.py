@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from kit import cluster
-from kit.drive import each_durability
+from kit.drive import Drive, each_durability
 from kit.graphs import CONFIG, Log, chain_of, graph_of
 
 from stategraph import (
@@ -87,6 +87,16 @@ def span(*args, **kwargs):
     return args, kwargs
 
 
+def naps(drive, *spans):
+    """A node that sleeps for each of these, and wakes."""
+
+    def body(state):
+        yield from spans
+        return {"log": ["woke"]}
+
+    return sleeper(drive, body)
+
+
 def an_hour(drive, ran):
     """A node that notes each of its runs, and sleeps an hour."""
 
@@ -136,11 +146,7 @@ def test_a_long_sleep_pauses_until_its_time(drive, saver, clock, durability):
 
 
 def test_until_names_the_time(drive, saver, clock):
-    def body(state):
-        yield span(until=after(HOUR).astimezone(None))
-        return {"log": ["woke"]}
-
-    thread = drive.on(graph({"sleeper": sleeper(drive, body)}, saver))
+    thread = drive.on(graph({"sleeper": naps(drive, span(until=after(HOUR).astimezone(None)))}, saver))
     assert thread.invoke({})["__sleep__"] == after(HOUR)
     clock.move(HOUR)
     assert thread.invoke(None) == {"log": ["woke"]}
@@ -519,12 +525,9 @@ def test_explain_says_so(drive, saver, clock):
 
 
 def test_pictures_and_the_command_line_show_a_sleeper(clock, tmp_path, capsys):
-    class Sync:
-        is_async = False
-
     path = tmp_path / "threads.db"
     with SqliteSaver.from_conn_string(str(path)) as opened:
-        app = graph({"sleeper": an_hour(Sync, [])}, opened)
+        app = graph({"sleeper": an_hour(Drive(False), [])}, opened)
         app.invoke({}, CONFIG)
         assert read_trace(app, CONFIG).steps[-1].tasks[0].state == "paused"
         assert describe_standing(opened.get_tuple(CONFIG)) == "next: sleeper; sleeps until 2030-01-01 01:00:00 UTC"
@@ -606,16 +609,12 @@ def test_a_resumed_run_sleeps_the_rest_of_a_short_sleep(drive, saver, waited):
         if seconds:  # not where somebody gives way
             killed(seconds)
 
-    def body(state):
-        yield span(5)
-        return {"log": ["woke"]}
-
-    app = graph({"sleeper": sleeper(drive, body)}, saver)
+    app = graph({"sleeper": naps(drive, span(5))}, saver)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ConnectionError):
         patch.setattr(CLOCK, "sleep", killed)
         patch.setattr(asyncio, "sleep", killed_async)
         drive.invoke(app, {}, CONFIG)
-    assert drive.invoke(graph({"sleeper": sleeper(drive, body)}, saver), None, CONFIG) == {
+    assert drive.invoke(graph({"sleeper": naps(drive, span(5))}, saver), None, CONFIG) == {
         "log": ["woke"]
     }
     assert not stop and waited.seconds == pytest.approx(5)
@@ -633,11 +632,7 @@ def test_a_drain_ends_a_sleep_in_place(drive, saver, waited):
         if seconds:
             asked(seconds)
 
-    def body(state):
-        yield span(9)
-        return {"log": ["woke"]}
-
-    thread = drive.on(graph({"sleeper": sleeper(drive, body)}, saver))
+    thread = drive.on(graph({"sleeper": naps(drive, span(9))}, saver))
     with pytest.MonkeyPatch.context() as patch, pytest.raises(GraphDrained, match="deploy"):
         patch.setattr(CLOCK, "sleep", asked)
         patch.setattr(asyncio, "sleep", asked_async)
@@ -648,11 +643,7 @@ def test_a_drain_ends_a_sleep_in_place(drive, saver, waited):
 
 
 def test_the_deadline_of_the_run_ends_it(drive, saver, waited):
-    def body(state):
-        yield span(9)
-        return {"log": ["woke"]}
-
-    app = graph({"sleeper": sleeper(drive, body)}, saver)
+    app = graph({"sleeper": naps(drive, span(9))}, saver)
     with pytest.raises(GraphDrained):
         drive.invoke(app, {}, {**CONFIG, "deadline": after(4)})
     assert waited.seconds == pytest.approx(4, abs=0.1)
@@ -662,18 +653,14 @@ def test_the_deadline_of_the_run_ends_it(drive, saver, waited):
 def test_a_timeout_of_the_node_ends_it_and_the_next_attempt_sleeps_the_rest(drive, saver):
     """In real time: a thread is given up while it sleeps, and ends by itself."""
 
-    def body(state):
-        yield span(0.6)
-        return {"log": ["woke"]}
-
     again = RetryPolicy(max_attempts=20, initial_interval=0, retry_on=NodeTimeoutError)
-    app = graph({"sleeper": sleeper(drive, body)}, saver, timeout=0.3, retry_policy=again)
+    app = graph({"sleeper": naps(drive, span(0.6))}, saver, timeout=0.3, retry_policy=again)
     assert drive.invoke(app, {}, CONFIG) == {"log": ["woke"]}
 
 
 async def test_a_cancelled_run_does_not_sleep_on(saver):
     app = graph(
-        {"sleeper": sleeper(type("Async", (), {"is_async": True}), lambda s: iter([span(9)]))},
+        {"sleeper": naps(Drive(True), span(9))},
         saver,
     )
     call = asyncio.create_task(app.ainvoke({}, CONFIG))
@@ -705,20 +692,13 @@ async def test_a_cancelled_run_does_not_sleep_on(saver):
     ],
 )
 def test_what_it_is_given_is_checked(drive, clock, asked, error, text):
-    def body(state):
-        yield asked
-
     with pytest.raises(error, match=text):
-        drive.invoke(graph({"sleeper": sleeper(drive, body)}, InMemorySaver()), {}, CONFIG)
+        drive.invoke(graph({"sleeper": naps(drive, asked)}, InMemorySaver()), {}, CONFIG)
 
 
 def test_one_key_twice_in_an_attempt_is_refused(drive, clock):
-    def body(state):
-        yield span(0, key="a")
-        yield span(0, key="a")
-
     with pytest.raises(ValueError, match="key='a'\\) twice"):
-        drive.invoke(graph({"sleeper": sleeper(drive, body)}, InMemorySaver()), {}, CONFIG)
+        drive.invoke(graph({"sleeper": naps(drive, span(0, key="a"), span(0, key="a"))}, InMemorySaver()), {}, CONFIG)
 
 
 def test_no_sleep_inside_of_an_effect(clock):

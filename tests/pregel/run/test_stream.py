@@ -186,7 +186,7 @@ def test_a_failed_task_has_no_update(drive):
     seen = []
     app = graph({"bad": only("a").do(lambda _: 1 / 0).write_to("x")})
     with pytest.raises(ZeroDivisionError):
-        seen += drive.stream(app, INPUT, stream_mode="updates")
+        drive.stream(app, INPUT, stream_mode="updates", each=seen.append)
     assert seen == []
 
 
@@ -229,13 +229,12 @@ def test_tasks_show_start_and_result(drive):
                    "interrupts": []}  # fmt: skip
 
 
-def test_a_failed_tasks_result_is_streamed_before_the_error_is_raised():
-    chunks = []
-    for nodes in ({"bad": only("a").do(lambda _: 1 / 0)}, {"bad": only("a").do(lambda _: 1 / 0), "ok": only("a")}):
-        chunks.clear()
+def test_a_failed_tasks_result_is_streamed_before_the_error_is_raised(drive):
+    bad = only("a").do(lambda _: 1 / 0)
+    for nodes in ({"bad": bad}, {"bad": bad, "ok": only("a")}):
+        chunks = []
         with pytest.raises(ZeroDivisionError):
-            for chunk in graph(nodes).stream(INPUT, stream_mode="tasks"):
-                chunks.append(chunk)
+            drive.stream(graph(nodes), INPUT, stream_mode="tasks", each=chunks.append)
         [end] = [c for c in chunks if "result" in c and c["name"] == "bad"]
         assert (type(end["error"]), end["result"]) == (ZeroDivisionError, {})
 
@@ -280,14 +279,13 @@ def test_the_last_checkpoint_shows_also_when_the_run_stops_early(drive):
     assert steps(interrupt_after=["n1"]) == [(-1, ["n1"]), (0, ["n2"])]
 
 
-def test_chunks_before_the_recursion_limit_are_delivered():
-    chunks = []
+def test_chunks_before_the_recursion_limit_are_delivered(drive):
+    modes, config = [], {**CONFIG, "recursion_limit": 1}
     with pytest.raises(GraphRecursionError):
-        for chunk in chain(InMemorySaver()).stream(
-            INPUT, {**CONFIG, "recursion_limit": 1}, stream_mode=["updates", "checkpoints"]
-        ):
-            chunks.append(chunk[0])
-    assert chunks == ["checkpoints", "updates", "checkpoints"]
+        drive.stream(
+            chain(InMemorySaver()), INPUT, config, stream_mode=["updates", "checkpoints"], each=lambda c: modes.append(c[0])
+        )
+    assert modes == ["checkpoints", "updates", "checkpoints"]
 
 
 def test_debug_wraps_tasks_and_checkpoints_with_step_and_time(drive):
@@ -326,48 +324,23 @@ def test_task_starts_are_streamed_first_sends_in_order_then_nodes_by_name(drive)
     assert all("result" in c for c in chunks[4:])
 
 
-def test_updates_are_streamed_in_order_of_completion_and_state_in_path_order(drive):
-    """`a_late` ends only after `b_soon` has; its write is first all the same."""
-    ended = threading.Event()
-
-    def soon(_):
-        ended.set()
-        return ["soon"]
-
-    def late(_):
-        assert ended.wait(5)
-        return ["late"]
-
-    app = graph({"a_late": only("a").do(late).write_to("x"), "b_soon": only("a").do(soon).write_to("x")})
-    chunks = drive.stream(app, {"a": 0}, stream_mode=["updates", "values"])
-    assert chunks[-1] == ("values", {"x": ["late", "soon"], "y": []})
-    assert {next(iter(chunk)) for mode, chunk in chunks[:-1]} == {"a_late", "b_soon"}
-
-
-def test_a_finished_tasks_update_reaches_the_reader_while_its_sibling_runs():
+def test_a_finished_tasks_update_reaches_the_reader_while_its_sibling_runs(drive):
     release = threading.Event()
-    app = graph(
-        {"fast": only("a").write_to(x=["f"]), "slow": only("a").do(lambda _: release.wait(5)).write_to(y=["s"])}
-    )
-    source = app.stream({"a": 0}, stream_mode="updates")
-    assert next(source) == {"fast": {"x": ["f"]}}
-    assert not release.is_set()
-    release.set()
-    assert list(source) == [{"slow": {"y": ["s"]}}]
 
-
-async def test_a_finished_tasks_update_reaches_the_async_reader_while_its_sibling_runs():
-    release = asyncio.Event()
-
-    async def slow(_):
-        await release.wait()
+    def slow(_):
+        assert release.wait(5)
         return ["s"]
 
-    app = graph({"fast": only("a").write_to(x=["f"]), "slow": only("a").do(slow).write_to("y")})
-    source = app.astream({"a": 0}, stream_mode="updates")
-    assert await anext(source) == {"fast": {"x": ["f"]}}
-    release.set()
-    assert [chunk async for chunk in source] == [{"slow": {"y": ["s"]}}]
+    async def aslow(_):
+        while not release.is_set():
+            await asyncio.sleep(0)
+        return ["s"]
+
+    for body in [slow, aslow] if drive.is_async else [slow]:
+        release.clear()
+        app = graph({"fast": only("a").write_to(x=["f"]), "slow": only("a").do(body).write_to("y")})
+        chunks = drive.stream(app, {"a": 0}, stream_mode="updates", each=lambda chunk: release.set())
+        assert chunks == [{"fast": {"x": ["f"]}}, {"slow": {"y": ["s"]}}]
 
 
 # -- custom events --------------------------------------------------------------------------------------------
@@ -375,7 +348,7 @@ async def test_a_finished_tasks_update_reaches_the_async_reader_while_its_siblin
 
 @pytest.mark.parametrize("limit", [None, 1])
 @pytest.mark.parametrize("nodes", [1, 2])
-def test_custom_events_reach_the_reader_while_the_node_runs(limit, nodes):
+def test_custom_events_reach_the_reader_while_the_node_runs(drive, limit, nodes):
     """The node waits until its reader has seen the event: no reading ahead, no deadlock at one thread."""
     seen = [threading.Event() for _ in range(nodes)]
 
@@ -385,37 +358,21 @@ def test_custom_events_reach_the_reader_while_the_node_runs(limit, nodes):
             assert seen[index].wait(5)
             return [index]
 
-        return run
+        async def arun(value, writer):
+            writer(index)
+            while not seen[index].is_set():
+                await asyncio.sleep(0)
+            return [index]
 
-    app = graph({f"n{i}": only("a").do(body(i)).write_to("x") for i in range(nodes)})
-    found = []
-    for chunk in app.stream({"a": 0}, {"max_concurrency": limit}, stream_mode="custom"):
-        found.append(chunk)
-        seen[chunk].set()
-    assert sorted(found) == list(range(nodes))
+        return run, arun
 
-
-@pytest.mark.parametrize("limit", [None, 1])
-@pytest.mark.parametrize("kind", ["coroutine", "function"])
-async def test_custom_events_reach_the_async_reader_while_the_node_runs(limit, kind):
-    seen = asyncio.Event()
-    seen_thread = threading.Event()
-
-    async def coro(value, writer):
-        writer(1)
-        await seen.wait()
-        return [1]
-
-    def function(value, writer):
-        writer(1)
-        assert seen_thread.wait(5)
-        return [1]
-
-    app = graph({"n": only("a").do(coro if kind == "coroutine" else function).write_to("x")})
-    async for chunk in app.astream({"a": 0}, {"max_concurrency": limit}, stream_mode=["custom"]):
-        assert chunk == ("custom", 1)
-        seen.set()
-        seen_thread.set()
+    for kind in (0, 1) if drive.is_async else (0,):
+        app = graph({f"n{i}": only("a").do(body(i)[kind]).write_to("x") for i in range(nodes)})
+        config = {"max_concurrency": limit}
+        found = drive.stream(app, {"a": 0}, config, stream_mode="custom", each=lambda index: seen[index].set())
+        assert sorted(found) == list(range(nodes))
+        for each in seen:
+            each.clear()
 
 
 def test_each_tasks_own_events_keep_their_order(drive):
@@ -514,14 +471,6 @@ def test_the_next_superstep_waits_for_the_reader():
     assert ran == ["n1", "n2"]
 
 
-@each_durability
-@pytest.mark.parametrize("take", [1, 2, 3])
-def test_a_run_whose_stream_was_closed_resumes(drive, durability, take):
-    thread = drive.on(chain(InMemorySaver()))
-    thread.stream(INPUT, stream_mode="updates", durability=durability, take=take)
-    assert thread.invoke(None) == {"x": ["i", "1", "2"], "y": ["2"]}
-
-
 def test_closing_waits_for_running_threads_and_keeps_their_results():
     started, release = threading.Event(), threading.Event()
     runs = []
@@ -580,10 +529,11 @@ async def test_closing_an_async_stream_cancels_what_runs_and_keeps_what_has_ende
     assert (runs.count("fast"), runs.count("slow")) == (1, 2)
 
 
-def test_every_mode_at_once_at_every_point_of_leaving(drive):
-    total = len(drive.stream(chain(InMemorySaver()), INPUT, CONFIG, stream_mode=MODES))
+@each_durability
+def test_every_mode_at_once_at_every_point_of_leaving(drive, durability):
+    total = len(drive.stream(chain(InMemorySaver()), INPUT, CONFIG, stream_mode=MODES, durability=durability))
     for take in range(total):
         thread = drive.on(chain(InMemorySaver()))
-        thread.stream(INPUT, stream_mode=MODES, take=take)
+        thread.stream(INPUT, stream_mode=MODES, take=take, durability=durability)
         if take:
             assert thread.invoke(None) == {"x": ["i", "1", "2"], "y": ["2"]}, take

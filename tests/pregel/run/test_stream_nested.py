@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from kit.graphs import CONFIG, graph_of
+from kit.graphs import CONFIG, chain_of, graph_of
 
 from stategraph import (
     START,
@@ -41,7 +41,7 @@ def says(name, *, pauses=False, named=True):
 
 
 def chain(nodes, saver=None):
-    return StateGraph(MessagesState).add_sequence([*nodes.items()]).add_edge(START, next(iter(nodes))).compile(saver)
+    return chain_of(MessagesState, **nodes).compile(saver)
 
 
 def side_by_side(nodes):

@@ -194,31 +194,19 @@ def test_of_equal_sends_the_open_one_resumes_and_the_finished_one_does_not(drive
     assert thread.log == ["n by hand", ("w", 1), ("w", 2)]
 
 
-def test_a_node_pending_by_a_send_and_by_an_edge_needs_two_updates(drive, saver):
-    ran = Ran()
-    thread = drive.on(
-        chain_of(Draft, a=says("a", ran), two=says("two", ran))
-        .add_conditional_edges("a", lambda s: [Send("two", {})], ["two"])
-        .compile(checkpointer=saver, interrupt_before=["two"])
-    )
+@pytest.mark.parametrize("by_copy", [False, True])
+def test_a_node_pending_by_a_send_and_by_an_edge_needs_two_updates(drive, saver, by_copy):
+    builder = graph_of(Draft, "S>a>two").add_conditional_edges("a", lambda s: [Send("two", {})], ["two"])
+    thread = drive.on(builder.compile(checkpointer=saver, interrupt_before=["two"]))
     thread.invoke({})
     assert thread.state.next == ("two", "two")
     both = [StateUpdate({"log": ["A"]}, "two"), StateUpdate({"log": ["B"]}, "two")]
-    thread.call("bulk_update_state", [both])
+    if by_copy:
+        thread.update(both, as_node="__copy__")
+    else:
+        thread.call("bulk_update_state", [both])
     assert thread.state.next == ()
     assert thread.log == ["a", "A", "B"]
-
-
-def test_a_copy_can_update_a_node_pending_by_a_send_and_by_an_edge(drive, saver):
-    thread = drive.on(
-        graph_of(Draft, "S>a>two")
-        .add_conditional_edges("a", lambda s: [Send("two", {})], ["two"])
-        .compile(checkpointer=saver, interrupt_before=["two"])
-    )
-    thread.invoke({})
-    pairs = [({"log": ["A"]}, "two"), ({"log": ["B"]}, "two")]
-    thread.update(pairs, as_node="__copy__")
-    assert thread.state.next == ()
 
 
 def test_a_pending_sibling_keeps_its_interrupt(drive, saver):
@@ -377,12 +365,7 @@ def test_an_edit_in_a_loop_acts_as_the_run_that_ended(drive, saver):
 
 def test_an_update_without_as_node_closes_no_interrupt(drive, saver):
     """c and after_p are pending together, behind nodes that ran at different times: who ran last is a guess."""
-    nodes = {"a": says("a"), "b": says("b"), "c": says("c"), "p": asks("p"), "after": asks("after")}
-    builder = StateGraph(Draft)
-    for name, body in nodes.items():
-        builder.add_node(name, body)
-    builder.add_edge(START, "a").add_edge("a", "b").add_edge("b", "c").add_edge(["a", "b"], "p").add_edge("p", "after")
-    thread = drive.on(builder.compile(checkpointer=saver))
+    thread = drive.on(graph("S>a>b>c [a,b]>p>after", p=asks("p"), after=asks("after"), checkpointer=saver))
     thread.invoke({})
     thread.update({"log": ["one"]}, as_node="b")
     thread.resume("yes")

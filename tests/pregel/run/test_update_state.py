@@ -2,9 +2,11 @@
 threads.
 """
 
+from functools import partial
+
 import pytest
 from kit.drive import each_case
-from kit.graphs import CONFIG, graph_of, thread_config
+from kit.graphs import CONFIG, graph_of
 from kit.pausing_graphs import (
     Ran,
     State,
@@ -36,11 +38,8 @@ from stategraph.pregel import NodeBuilder, Pregel
 
 def parallel(ran=None, b=None, c=None, **compiled):
     """b and c in one superstep, then d joins them."""
-    builder = StateGraph(State)
-    for name, body in {"b": b or says("b", ran), "c": c or says("c", ran), "d": says("d", ran)}.items():
-        builder.add_node(name, body)
-    builder.add_edge(START, "b").add_edge(START, "c").add_edge(["b", "c"], "d")
-    return builder.compile(**{"checkpointer": InMemorySaver(), **compiled})
+    bodies = {"b": b or says("b", ran), "c": c or says("c", ran), "d": says("d", ran)}
+    return graph("S>b S>c [b,c]>d", **bodies, **compiled)
 
 
 def held(ran=None):
@@ -99,14 +98,12 @@ UNKNOWN = {
     "value": (3, "x", "int: 3"),
     "goto": (Command(goto="w"), "x", "goes to the unknown node 'w'"),
     "END with values": ({"a": 1}, END, "values must be None"),
-    "input": ({"b": 1}, "__input__", ""),
     "input of nothing": (None, "__input__", "needs a value"),
     "wrong input": (3, "__input__", "dict of state keys"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("values", "as_node", "text"), [v for k, v in UNKNOWN.items() if k != "input"],
-                         ids=[k for k in UNKNOWN if k != "input"])  # fmt: skip
+@each_case("values, as_node, text", UNKNOWN.values())
 def test_an_update_with_unknown_names_is_refused_and_stores_nothing(drive, values, as_node, text):
     thread = drive.on(chain(interrupt_before=["y"]))
     thread.invoke({})
@@ -179,19 +176,21 @@ def test_acting_for_one_of_several_pending_nodes_leaves_the_others(drive):
     assert thread.invoke(None)["log"] == ["as b", "c", "d"] and ran == ["c", "d"]
 
 
-def test_acting_twice_for_one_of_several_pending_nodes_leaves_the_others_too(drive):
-    thread = drive.on(held())
-    thread.invoke({})
-    thread.call("bulk_update_state", [[StateUpdate({"log": [n]}, "b") for n in (1, 2)]])
-    assert (thread.log, thread.state.next) == ([1, 2], ("c",))
+BULKS = {
+    "twice for one of several pending nodes": (held, "bb", ("c",)),
+    "for all pending nodes": (held, "cb", ("d",)),
+    "for nodes of which none is pending": (chain, "xy", ("y", "z")),
+    "for a pending node and for others": (partial(chain, interrupt_before=["x"]), "xyz", ("y", "z")),
+}
 
 
-def test_acting_for_all_pending_nodes_at_once_moves_on(drive):
-    thread = drive.on(held())
-    thread.invoke({})
-    both = [StateUpdate({"log": [n]}, n) for n in ("c", "b")]
-    thread.call("bulk_update_state", [both])
-    assert (thread.log, thread.state.next) == (["c", "b"], ("d",))
+@each_case("make, names, following", BULKS.values())
+def test_updates_of_one_step_apply_together_in_the_order_given(drive, make, names, following):
+    thread = drive.on(make())
+    if make is not chain:
+        thread.invoke({})
+    thread.call("bulk_update_state", [[StateUpdate({"log": [n]}, n) for n in names]])
+    assert (thread.log, thread.state.next) == ([*names], following)
 
 
 def test_acting_for_a_pending_node_with_lasting_triggers_does_not_run_it_again(drive):
@@ -406,19 +405,6 @@ def test_each_list_of_a_bulk_update_makes_a_checkpoint(drive):
     assert thread.invoke(None)["log"][-1] == "z"
 
 
-def test_updates_of_one_step_apply_together(drive):
-    thread = drive.on(chain())
-    thread.call("bulk_update_state", [[StateUpdate({"log": [n]}, n) for n in "xy"]])
-    assert (thread.log, thread.state.next) == (["x", "y"], ("y", "z"))
-
-
-def test_updates_of_one_step_apply_in_the_order_given_pending_nodes_or_not(drive):
-    thread = drive.on(chain(interrupt_before=["x"]))
-    thread.invoke({})
-    thread.call("bulk_update_state", [[StateUpdate({"log": [n]}, n) for n in "xyz"]])
-    assert thread.log == ["x", "y", "z"]
-
-
 def test_a_bulk_update_after_clearing_starts_clean(drive):
     thread = drive.on(held())
     thread.invoke({})
@@ -446,13 +432,7 @@ def test_a_bulk_update_of_the_wrong_shape_is_refused(drive, steps, error, text):
 
 def test_a_bulk_update_keeps_on_a_new_thread_too_what_its_first_step_has_led_to(drive):
     ran = []
-    builder = StateGraph(State)
-    for name in "abcd":
-        builder.add_node(name, says(name, ran))
-    for name in "bc":
-        builder.add_edge("a", name)
-    builder.add_edge(START, "a").add_edge("b", "d")
-    thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
+    thread = drive.on(graph("S>a>b>d a>c", **{name: says(name, ran) for name in "abcd"}))
     first, second = [StateUpdate({"log": ["A"]}, "a")], [StateUpdate({"log": ["B"]}, "b")]
     thread.call("bulk_update_state", [first, second])
     assert thread.state.next == ("c", "d")
@@ -479,15 +459,3 @@ def test_an_update_of_an_old_checkpoint_grows_a_branch_and_leaves_that_as_it_was
     after = thread.history()
     assert seen(after[1:]) == seen(before)
     assert after[0].parent_config == then and rows(after[:1]) == [("update", 1, ["B"], ("c",))]
-
-
-def test_a_state_method_without_a_checkpointer_is_an_error(drive):
-    with pytest.raises(ValueError, match="no checkpointer set"):
-        drive.update_state(chain(checkpointer=None), CONFIG, {"a": 1})
-
-
-def test_an_update_of_an_unknown_checkpoint_is_an_error(drive):
-    app = chain()
-    drive.invoke(app, {}, CONFIG)
-    with pytest.raises(ValueError, match="has no checkpoint 'nope'"):
-        drive.update_state(app, thread_config(checkpoint_id="nope"), {"a": 1}, as_node="x")

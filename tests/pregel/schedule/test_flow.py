@@ -7,8 +7,9 @@ from typing import Literal
 
 import pytest
 from kit import cluster
+from kit.drive import each_case
 from kit.flow_cases import CASES, compiled
-from kit.flow_graphs import Script, build, show
+from kit.flow_graphs import build, show
 from kit.graphs import CONFIG, EMPTY, thread_config
 
 from stategraph import (
@@ -41,12 +42,6 @@ def finish(drive, app, given, config=CONFIG):
 
 
 # -- the table -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("number", [n for n in CASES if n != 26])
-def test_the_supersteps_of_a_graph(drive, number):
-    case = CASES[number]
-    assert show(drive.invoke(compiled(case), EMPTY)["log"]) == case.steps
 
 
 @pytest.mark.parametrize("number", CASES)
@@ -119,52 +114,34 @@ def test_a_join_that_no_predecessor_has_reached_does_not_warn(drive):
 # -- edits -----------------------------------------------------------------------------------------------------------
 
 
-def at(app, drive, steps):
-    """A thread stopped after these steps."""
-    result = drive.invoke(app, EMPTY, CONFIG)
-    while show(result["log"]) != steps:
-        result = drive.invoke(app, None, CONFIG)
-    return result
+EDITS = {
+    # a graph, the steps before the edit, as which node it is, what is next, how the run ends
+    "as a predecessor it is an arrival": ("S>a1>a S>b1>b [a,b]any>d", "a1 b1", "a", ("b", "d"), "a1 b1 / b d(a)"),
+    "as the target of an open join it is its start, and what stays pending is late": (
+        "S>a S>b1>b [a,b]any>d d>e", "a b1", "d", ("b", "e"), "a b1 / b e"
+    ),
+    "as a late task it is late, and does not start d once more": ("S>a S>b1>b [a,b]any>d", "a b1", "b", ("d",), "a b1 / d(a)"),
+    "late work to which it leads again stays late": (
+        "S>a S>b1>b2>b S>x>b2 [a,b]any>d", "a b1 x / b2 d(a)", "b2", ("b",), "a b1 x / b2 d(a) / b"
+    ),
+    "as a node that is not pending it begins new work": (
+        "S>a S>b1>b2>b [a,b]any>d", "a b1 / b2 d(a)", "a", ("d",), "a b1 / b2 d(a) / d(a)"
+    ),
+    "a wave that can go no further is opened": ("S>a S>y r:y=b [a,b]reachable>d", "a y", "b", ("d",), "a y / d(a+b)"),
+}  # fmt: skip
 
 
-def edited(drive, case, stop, as_node, script: Script | None = None):
-    """What is next after an edit, and how the run then ends."""
+@each_case("graph, stop, as_node, following, steps", EDITS.values())
+def test_an_edit_is_part_of_the_flow(drive, graph, stop, as_node, following, steps):
+    script = {"y": ["b"]}
     saver = InMemorySaver()
-    at(compiled(case, script, saver, interrupt_before="*"), drive, stop)
-    app = compiled(case, script, saver)
-    drive.update_state(app, CONFIG, EMPTY, as_node=as_node)
-    return drive.get_state(app, CONFIG).next, finish(drive, app, None)
-
-
-def test_an_edit_as_a_predecessor_is_an_arrival(drive):
-    found = edited(drive, "S>a1>a S>b1>b [a,b]any>d", "a1 b1", "a")
-    assert found == (("b", "d"), "a1 b1 / b d(a)")
-
-
-def test_an_edit_as_the_target_of_an_open_join_is_its_start_and_what_stays_pending_is_late(drive):
-    found = edited(drive, "S>a S>b1>b [a,b]any>d d>e", "a b1", "d")
-    assert found == (("b", "e"), "a b1 / b e")
-
-
-def test_an_edit_as_a_late_task_is_late(drive):
-    # b is late for d, which has not run yet; an edit in its place does not start d once more.
-    found = edited(drive, "S>a S>b1>b [a,b]any>d", "a b1", "b")
-    assert found == (("d",), "a b1 / d(a)")
-
-
-def test_an_edit_that_leads_again_to_late_work_leaves_it_late(drive):
-    found = edited(drive, "S>a S>b1>b2>b S>x>b2 [a,b]any>d", "a b1 x / b2 d(a)", "b2")
-    assert found == (("b",), "a b1 x / b2 d(a) / b")
-
-
-def test_an_edit_as_a_node_that_is_not_pending_begins_new_work(drive):
-    found = edited(drive, "S>a S>b1>b2>b [a,b]any>d", "a b1 / b2 d(a)", "a")
-    assert found == (("d",), "a b1 / b2 d(a) / d(a)")
-
-
-def test_an_edit_of_a_wave_that_can_go_no_further_opens_it(drive):
-    found = edited(drive, "S>a S>y r:y=b [a,b]reachable>d", "a y", "b", {"y": ["b"]})
-    assert found == (("d",), "a y / d(a+b)")
+    stopping = compiled(graph, script, saver, interrupt_before="*")
+    result = drive.invoke(stopping, EMPTY, CONFIG)
+    while show(result["log"]) != stop:
+        result = drive.invoke(stopping, None, CONFIG)
+    thread = drive.on(compiled(graph, script, saver))
+    thread.update(EMPTY, as_node=as_node)
+    assert (thread.state.next, finish(drive, thread.app, None)) == (following, steps)
 
 
 # -- questions, failures, Sends --------------------------------------------------------------------------------------
@@ -177,37 +154,27 @@ def test_a_node_that_waits_for_an_answer_has_not_reached_the_join(drive):
     assert finish(drive, app, Command(resume="yes")) == "a b / d(a+b)"
 
 
-def test_joins_that_wait_only_for_each_other_open_in_one_step(drive):
-    graph = "S>a S>b [a,q]reachable>p [b,p]reachable>q r:S=a|b"
-    assert show(drive.invoke(compiled(graph), EMPTY)["log"]) == "a b / p(a) q(b)"
+TOGETHER = {
+    "joins that wait only for each other open in one step": (
+        "S>a S>b [a,q]reachable>p [b,p]reachable>q r:S=a|b", "a b / p(a) q(b)"
+    ),
+    "a join that waits for a circle waits until it has run": (
+        "S>a S>b S>c [a,q]reachable>p [b,p]reachable>q [c,q]reachable>r", "a b c / p(a) q(b) / r(c+q)"
+    ),
+    "two joins into one node are named in the order they were added": ("S>a S>b S>c [c,b]all>d [b,a]any>d", "a b c / d(c+b+a)"),
+    "no edge, router or Send is named as joined": ("S>a>d r:a=* [b,c]any>d", "a / d d"),
+    "deferred nodes in a circle wake together": ("S>x S>y r:x=y r:y=x defer:x,y", "x y"),
+    "deferred nodes that do not lead to each other wake together": ("S>a>x S>y defer:x,y", "a / x y"),
+}  # fmt: skip
 
 
-def test_a_join_that_waits_for_a_circle_waits_until_it_has_run(drive):
-    graph = "S>a S>b S>c [a,q]reachable>p [b,p]reachable>q [c,q]reachable>r"
-    assert show(drive.invoke(compiled(graph), EMPTY)["log"]) == "a b c / p(a) q(b) / r(c+q)"
-
-
-def test_two_joins_into_one_node_are_named_in_the_order_they_were_added(drive):
-    graph = "S>a S>b S>c [c,b]all>d [b,a]any>d"
-    assert show(drive.invoke(compiled(graph), EMPTY)["log"]) == "a b c / d(c+b+a)"
-
-
-def test_no_edge_router_or_send_is_named_as_joined(drive):
+@each_case("graph, steps", TOGETHER.values())
+def test_what_runs_together(drive, graph, steps):
     send = Send("d", EMPTY)
-    graph = "S>a>d r:a=* [b,c]any>d"
-    assert show(drive.invoke(compiled(graph, {"a": [send]}), EMPTY)["log"]) == "a / d d"
+    assert show(drive.invoke(compiled(graph, {"a": [send]}), EMPTY)["log"]) == steps
 
 
 # -- deferred nodes --------------------------------------------------------------------------------------------------
-
-
-def test_deferred_nodes_in_a_circle_wake_together(drive):
-    graph = "S>x S>y r:x=y r:y=x defer:x,y"
-    assert show(drive.invoke(compiled(graph), EMPTY)["log"]) == "x y"
-
-
-def test_deferred_nodes_that_do_not_lead_to_each_other_wake_together(drive):
-    assert show(drive.invoke(compiled("S>a>x S>y defer:x,y"), EMPTY)["log"]) == "a / x y"
 
 
 def test_an_edit_wakes_deferred_nodes_in_order(drive):

@@ -10,12 +10,15 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from functools import partialmethod
 from pathlib import Path
 from typing import Annotated, TypedDict
 
 import pytest
 from kit import cluster
+from kit.crash_points import Killed, killing
+from kit.drive import Drive
 from kit.graphs import CONFIG
 
 from stategraph import (
@@ -109,6 +112,11 @@ def track():
     made.release.set()
 
 
+def race_of(builder, names):
+    """Let START race these, in a node `run`."""
+    return builder.add_conditional_edges(START, lambda state: [Send("run", {"name": n}, race="r") for n in names], ["run"])
+
+
 def make_app(drive, track, racers, saver=None, *, more=(), **policies):
     """START races `racers`, and sends `more` beside; what comes after says so."""
     sends = [each if isinstance(each, Send) else Send("run", {"name": each}, race="r") for each in racers]
@@ -133,9 +141,6 @@ def test_the_first_that_finishes_wins_and_the_run_does_not_wait_for_the_others(d
 
 
 def test_what_an_abandoned_thread_writes_late_is_fenced_off(saver, track, monkeypatch):
-    class Sync:
-        is_async = False
-
     begun = threading.Event()
 
     def plan(name):
@@ -145,7 +150,7 @@ def test_what_an_abandoned_thread_writes_late_is_fenced_off(saver, track, monkey
         return name
 
     monkeypatch.setattr(track, "plan", plan)
-    app = make_app(Sync, track, ["hang", "win"], saver)
+    app = make_app(Drive(False), track, ["hang", "win"], saver)
     assert app.invoke({}, CONFIG)["log"] == ["win"]
     track.release.set()
     for _ in range(500):
@@ -168,7 +173,7 @@ def test_of_several_found_finished_together_the_first_in_path_order_wins(drive, 
         return {"log": [item["name"]]}
 
     builder = StateGraph(State).add_node("run", arun if drive.is_async else run)
-    builder.add_conditional_edges(START, lambda state: [Send("run", {"name": n}, race="r") for n in "abc"], ["run"])
+    race_of(builder, "abc")
     result = drive.invoke(builder.compile(checkpointer=saver), {}, CONFIG)["log"]
     assert len(result) == 1 and (result == ["a"] or not drive.is_async)
 
@@ -251,7 +256,7 @@ def test_a_failure_outside_the_race_fails_the_superstep(drive, saver, track):
     with pytest.raises(Lost, match="fail"):
         drive.invoke(app, {}, {**CONFIG, "max_concurrency": 1})
     state = drive.get_state(app, CONFIG)
-    ran = [s for s in drive.items(app, "get_state_history", CONFIG) if len(s.tasks) == 3]
+    ran = [s for s in drive.history(app, CONFIG) if len(s.tasks) == 3]
     assert [task.lost for task in ran[0].tasks] == [False, True, False] and "run" in state.next
     track.plans = {"fail": ["win"]}
     track.began.clear()
@@ -299,7 +304,7 @@ def test_a_loser_keeps_its_recorded_effects(drive, saver):
         return {"log": [item["name"]]}
 
     builder = StateGraph(State).add_node("run", run)
-    builder.add_conditional_edges(START, lambda state: [Send("run", {"name": n}, race="r") for n in ("slow", "quick")], ["run"])
+    race_of(builder, ("slow", "quick"))
     app = builder.compile(checkpointer=saver)
     log = drive.invoke(app, {}, CONFIG)["log"]
     over.set()
@@ -325,7 +330,7 @@ def test_graphs_race_as_well(drive, saver, track):
 def test_history_shows_losers(drive, saver, track):
     app = make_app(drive, track, ["hang", "win", "fail"], saver)
     drive.invoke(app, {}, CONFIG)
-    step = next(s for s in drive.items(app, "get_state_history", CONFIG) if len(s.tasks) == 3)
+    step = next(s for s in drive.history(app, CONFIG) if len(s.tasks) == 3)
     assert [task.lost for task in step.tasks] == [True, False, True]
     assert [task.result for task in step.tasks] == [None, {"log": ["win"]}, None]
 
@@ -334,7 +339,7 @@ def test_a_replay_and_a_fork_race_again(drive, saver, track):
     track.plans = {"win1": ["win", "fail"]}
     app = make_app(drive, track, ["win1", "hang" if drive.is_async else "ask"], saver)
     assert drive.invoke(app, {}, CONFIG)["log"] == ["win1"]
-    step = next(s for s in drive.items(app, "get_state_history", CONFIG) if len(s.tasks) == 2)
+    step = next(s for s in drive.history(app, CONFIG) if len(s.tasks) == 2)
     track.plans["hang"] = ["win"]
     track.plans["ask"] = ["win"]
     assert drive.invoke(app, None, step.config)["log"] in (["hang"], ["ask"])
@@ -342,7 +347,7 @@ def test_a_replay_and_a_fork_race_again(drive, saver, track):
 
 def test_streams_show_winners_and_losers(drive, saver, track):
     app = make_app(drive, track, ["ask", "win", "hang"], saver)
-    chunks = drive.items(app, "stream", {}, CONFIG, stream_mode=["updates", "tasks"])
+    chunks = drive.stream(app, {}, CONFIG, stream_mode=["updates", "tasks"])
     assert [chunk for mode, chunk in chunks if mode == "updates"] == [{"run": {"log": ["win"]}}, {"after": {"after": ["win"]}}]
     ends = [chunk for mode, chunk in chunks if mode == "tasks" and "result" in chunk and chunk["name"] == "run"]
     assert sorted(chunk.get("lost", False) for chunk in ends) == [False, True, True]
@@ -360,37 +365,14 @@ def test_a_racer_survives_serialization():
 # -- killed and resumed -------------------------------------------------------------------------------------------
 
 
-class Killed(BaseException):
-    """The process is gone: nothing further is stored."""
-
-
 @pytest.mark.parametrize("stop", range(1, 9))
 def test_killed_before_any_storing_call_and_resumed(drive, tmp_path, track, stop, monkeypatch):
     """Once the win is stored nobody else ever wins."""
     monkeypatch.setattr(sys.modules[__name__], "WAIT", 0.2)  # a run that dies waits for functions on threads
-    left = [stop]
-
-    class Dying(SqliteSaver):
-        def _die(self):
-            left[0] -= 1
-            if left[0] == 0:
-                raise Killed
-
-        def commit(self, *args):
-            self._die()
-            return super().commit(*args)
-
-        def record(self, *args):
-            self._die()
-            return super().record(*args)
-
     path = str(tmp_path / "threads.db")
     racers = ["win1", "win2", "hang"]
-    with Dying.from_conn_string(path, synchronous="off") as dying:
-        try:
-            drive.invoke(make_app(drive, track, racers, dying), {}, CONFIG)
-        except Killed:
-            pass
+    with SqliteSaver.from_conn_string(path, synchronous="off") as dying, suppress(Killed), killing(dying, stop, stores_first=False):
+        drive.invoke(make_app(drive, track, racers, dying), {}, CONFIG)
     with SqliteSaver.from_conn_string(path, synchronous="off") as saver:
         thread = drive.on(make_app(drive, track, racers, saver))
         started = thread.state.metadata is not None
@@ -479,9 +461,7 @@ def test_losers_on_processes_are_cancelled(drive):
 
     with ProcessExecutor(2) as executor:
         builder = StateGraph(State).add_node("run", run_elsewhere, executor=executor)
-        builder.add_conditional_edges(
-            START, lambda state: [Send("run", {"name": n}, race="r") for n in ("hang", "win")], ["run"]
-        )
+        race_of(builder, ("hang", "win"))
         app = builder.compile(checkpointer=InMemorySaver())
         for turn in (1, 2, 3):  # more hanging calls than there are workers: each was stopped
             assert drive.invoke(app, {}, CONFIG)["log"] == ["win"] * turn
@@ -513,7 +493,7 @@ def test_a_loser_whose_worker_dies_does_not_run_again(drive, tmp_path, caplog):
 
     with ProcessExecutor(2) as executor:
         builder = StateGraph(State).add_node("run", loses_its_worker, executor=executor).add_node(stay)
-        builder.add_conditional_edges(START, lambda state: [Send("run", {"name": n}, race="r") for n in names], ["run"])
+        race_of(builder, names)
         app = builder.add_edge("run", "stay").compile()
         assert drive.invoke(app, {}, CONFIG)["log"] == ["win", "x"]
     assert not caplog.records
@@ -523,10 +503,7 @@ def test_a_loser_whose_worker_dies_does_not_run_again(drive, tmp_path, caplog):
 
 
 def test_a_timeline_and_a_report_show_losers(track, tmp_path):
-    class Sync:
-        is_async = False
-
-    app = make_app(Sync, track, ["hang", "win"], InMemorySaver())
+    app = make_app(Drive(False), track, ["hang", "win"], InMemorySaver())
     app.invoke({}, CONFIG)
     shown = timeline(app, CONFIG)
     assert "lost its race" in shown.draw_svg()

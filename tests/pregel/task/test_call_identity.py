@@ -92,6 +92,19 @@ def shop(drive: Drive, orders: Orders, saver) -> Pregel:
     return entrypoint(checkpointer=saver)(aflow if drive.is_async else flow)
 
 
+def swapped(drive, calls, orders):
+    """What calls give, by name, that are made in another order on the resume."""
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(_: int) -> Any:
+        made = {name: calls[name]() for name in orders.next()}
+        return {name: call.result() for name, call in made.items()} | {"go": interrupt("?")}
+
+    thread = drive.on(flow)
+    thread.invoke(1)
+    return thread.resume(1)
+
+
 # -- calls that change places ---------------------------------------------------------------------------------
 
 
@@ -185,17 +198,8 @@ def test_functions_of_one_name_from_two_modules(drive):
         exec(source, vars(found))
         return task(found.price)
 
-    calls = {module: price_of(module) for module in ("shop", "bank")}
-    orders = Orders(["shop", "bank"], ["bank", "shop"])
-
-    @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: int) -> Any:
-        made = {module: calls[module]("tea") for module in orders.next()}
-        return {module: call.result() for module, call in made.items()} | {"go": interrupt("?")}
-
-    thread = drive.on(flow)
-    thread.invoke(1)
-    assert thread.resume(1) == {"shop": "shop tea", "bank": "bank tea", "go": 1}
+    calls = {module: partial(price_of(module), "tea") for module in ("shop", "bank")}
+    assert swapped(drive, calls, Orders(["shop", "bank"], ["bank", "shop"])) == {"shop": "shop tea", "bank": "bank tea", "go": 1}
     assert ran == {"shop": 1, "bank": 1}
 
 
@@ -209,17 +213,8 @@ def test_one_function_under_two_names(drive):
 
         return multiply
 
-    calls = {factor: times(factor) for factor in (2, 3)}
-    orders = Orders([2, 3], [3, 2])
-
-    @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: int) -> Any:
-        made = {factor: calls[factor](10) for factor in orders.next()}
-        return {factor: call.result() for factor, call in made.items()} | {"go": interrupt("?")}
-
-    thread = drive.on(flow)
-    thread.invoke(1)
-    assert thread.resume(1) == {2: 20, 3: 30, "go": 1}
+    calls = {factor: partial(times(factor), 10) for factor in (2, 3)}
+    assert swapped(drive, calls, Orders([2, 3], [3, 2])) == {2: 20, 3: 30, "go": 1}
 
 
 class Client:
@@ -257,31 +252,15 @@ def _times(factor: int, x: int) -> int:
     ids=["partial", "method", "object", "keyword"],
 )
 def test_the_state_of_a_callable_is_part_of_its_identity(drive, of):
-    calls = {factor: task(name="times")(of(factor)) for factor in (2, 3)}
-    orders = Orders([2, 3], [3, 2])
-
-    @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: int) -> Any:
-        made = {n: calls[n](x=10) if "factor" in str(of(n)) else calls[n](10) for n in orders.next()}
-        return {n: call.result() for n, call in made.items()} | {"go": interrupt("?")}
-
-    thread = drive.on(flow)
-    thread.invoke(1)
-    assert thread.resume(1) == {2: 20, 3: 30, "go": 1}
+    made = {factor: task(name="times")(of(factor)) for factor in (2, 3)}
+    calls = {n: partial(call, x=10) if "factor" in str(of(n)) else partial(call, 10) for n, call in made.items()}
+    assert swapped(drive, calls, Orders([2, 3], [3, 2])) == {2: 20, 3: 30, "go": 1}
 
 
 def test_an_incomparable_argument_leaves_the_others_to_identify_the_call(drive):
     client = Client()
-    orders = Orders(["tea", "gold"], ["gold", "tea"])
-
-    @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: int) -> Any:
-        calls = {name: client.price(name) for name in orders.next()}
-        return {name: call.result() for name, call in calls.items()} | {"go": interrupt("?")}
-
-    thread = drive.on(flow)
-    thread.invoke(1)
-    assert thread.resume(1) == {**PRICES, "go": 1}
+    calls = {name: partial(client.price, name) for name in PRICES}
+    assert swapped(drive, calls, Orders(["tea", "gold"], ["gold", "tea"])) == {**PRICES, "go": 1}
 
 
 def test_calls_with_incomparable_arguments_are_identified_by_order(drive):

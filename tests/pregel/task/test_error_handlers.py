@@ -95,10 +95,6 @@ def test_an_unknown_key_or_target_of_a_handler_fails(drive):
             drive.invoke(app_of(lambda state, result=result: result), {"n": 1})
 
 
-def test_the_edges_of_the_failed_node_are_not_followed(drive):
-    assert "after" not in drive.invoke(app_of(say("handled")), {"n": 1})["log"]
-
-
 def test_a_join_on_the_failed_node_waits_on(drive):
     graph = StateGraph(State).add_node("node", fail, error_handler=say("handled")).add_node("other", say("other"))
     graph.add_node("end", say("end")).add_edge(START, "node").add_edge(START, "other").add_edge(["node", "other"], "end")
@@ -284,8 +280,6 @@ def test_a_command_for_the_parent_is_not_handled(drive):
 
 
 def test_a_write_conflict_is_no_failure_of_a_node(drive):
-    from stategraph import InvalidUpdateError
-
     graph = StateGraph(State)
     for name in "ab":
         graph.add_node(name, lambda s: {"n": 2}, error_handler=say("handled")).add_edge(START, name)
@@ -330,37 +324,21 @@ def test_a_handler_is_not_handled(drive):
 # -- a handler that asks --------------------------------------------------------------------------------------
 
 
-def asking(saver):
+def test_a_handler_may_interrupt(drive):
     seen = []
 
     def handler(state, error: NodeError):
         seen.append(type(error.error))
         return {"log": [interrupt("what now?")]}
 
-    return app_of(handler, saver=saver), seen
-
-
-def test_a_handler_may_interrupt(drive):
-    app, seen = asking(InMemorySaver())
-    (question,) = drive.invoke(app, {"n": 1}, CONFIG)["__interrupt__"]
-    assert question.value == "what now?"
-    assert drive.invoke(app, Command(resume="go on"), CONFIG)["log"] == ["go on"]
-    assert seen == [Oops, Oops], "the same error, before and after"
-
-
-def test_the_interrupt_of_a_handler_is_in_the_stream(drive):
-    app, _ = asking(InMemorySaver())
-    chunks = drive.stream(app, {"n": 1}, CONFIG)
+    thread = drive.on(app_of(handler, saver=InMemorySaver()))
+    chunks = thread.stream({"n": 1})
     assert [[q.value for q in c["__interrupt__"]] for c in chunks] == [["what now?"]]
-
-
-def test_the_interrupt_of_a_handler_is_in_the_state(drive):
-    app, _ = asking(InMemorySaver())
-    drive.invoke(app, {"n": 1}, CONFIG)
-    state = drive.get_state(app, CONFIG)
-    assert [q.value for q in state.interrupts] == ["what now?"]
-    assert state.next == ("__error_handler__node",)
+    state = thread.state
+    assert ([q.value for q in state.interrupts], state.next) == (["what now?"], ("__error_handler__node",))
     assert [(t.name, type(t.error)) for t in state.tasks] == [("node", Oops), ("__error_handler__node", type(None))]
+    assert thread.resume("go on")["log"] == ["go on"]
+    assert seen == [Oops, Oops], "the same error, before and after"
 
 
 # -- defaults and the layout ----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit import cluster
+from kit.drive import Drive
 from kit.graphs import CONFIG, chain_of, thread_config
 
 from stategraph import (
@@ -256,7 +257,7 @@ def test_replay_and_fork_go_back_in_the_memory_of_each_key(drive, saver):
     for news in "123":
         drive.invoke(make_desk(drive, saver), {"mail": [("ann", news), ("bob", news)]}, CONFIG)
     app = make_desk(drive, saver)
-    starts = [s for s in drive.items(app, "get_state_history", CONFIG) if s.next == ("agent", "agent")]
+    starts = [s for s in drive.history(app, CONFIG) if s.next == ("agent", "agent")]
     second = starts[1]
     drive.invoke(app, None, second.config)
     assert heard(drive, app, ("agent", "ann")) == ["1", "2"]
@@ -314,9 +315,9 @@ def test_memories_are_deleted_copied_and_pruned_with_the_thread(drive, saver):
         drive.invoke(app, {"mail": [("ann", news), ("bob", news)]}, CONFIG)
     drive.call(saver, "copy_thread", "t", "copy")
     ns = thread_config(checkpoint_ns="agent:=ann")
-    assert len(drive.items(app, "get_state_history", ns)) > 3
+    assert len(drive.history(app, ns)) > 3
     drive.call(saver, "prune", ["t"])
-    assert len(drive.items(app, "get_state_history", ns)) == 1
+    assert len(drive.history(app, ns)) == 1
     assert heard(drive, app, ("agent", "ann")) == ["1", "2", "3"], "the newest outlives the checkpoint around it"
     drive.call(saver, "delete_thread", "t")
     assert memories(drive, app) == []
@@ -368,13 +369,12 @@ def test_custom_savers_list_namespaces_by_their_list(drive):
 
 
 def test_a_report_and_explain_show_the_key(tmp_path):
-    class Sync:
-        is_async = False
+    sync = Drive(False)
 
     def ask(state: Memory):
         return {"heard": [interrupt("sure?")]}
 
-    app = make_desk(Sync, InMemorySaver(), make_agent(Sync, ask))
+    app = make_desk(sync, InMemorySaver(), make_agent(sync, ask))
     app.invoke({"mail": [("ann", "1"), ("bob", "2")]}, CONFIG)
     assert "keys 'ann', 'bob'" in app.explain(CONFIG)["agent"].why
     page = report(app, CONFIG, tmp_path / "report.html").read_text()

@@ -337,9 +337,10 @@ def test_without_a_policy_a_failed_router_runs_again_on_resume(drive):
     graph = graph_of(State, "S>node", node=node, end=lambda s: {"log": ["end"]})
     graph.add_conditional_edges("node", route, ["end"])
     thread = drive.on(graph.compile(checkpointer=InMemorySaver()))
-    with pytest.raises(Oops):
+    with pytest.raises(Oops) as caught:
         thread.invoke({"n": 1})
-    assert thread.state.next == ("node",)
+    assert "'node'" in caught.value.__notes__[0]
+    assert (thread.state.values["log"], thread.state.next) == ([], ("node",))
     assert thread.invoke(None)["log"] == ["node", "end"]
     assert log == ["node", "route", "node", "route"]
 
@@ -361,17 +362,7 @@ def test_a_nested_graph_resumes_where_it_failed(drive, inside):
         return {"log": ["done"]}
 
     child = StateGraph(State).add_sequence([first, second]).add_edge(START, "first").compile()
-    node = child
-    if inside and drive.is_async:
-
-        async def node(state):
-            return await child.ainvoke({"n": 1})
-    elif inside:
-
-        def node(state):
-            return child.invoke({"n": 1})
-
-    app = app_of(node, InMemorySaver(), retry_policy=AT_ONCE)
+    app = app_of(drive.node_of(child) if inside else child, InMemorySaver(), retry_policy=AT_ONCE)
     assert drive.invoke(app, {"n": 1}, CONFIG)["log"] == ["done"]
     assert log == ["first", "second", "second", "second"]
     assert len(spaces) == 1

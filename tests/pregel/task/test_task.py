@@ -99,15 +99,6 @@ def graph_of_sends(saver=None, body=None):
                   input_channels="a", output_channels="a", checkpointer=saver)  # fmt: skip
 
 
-def test_m23_three_sends_have_three_paths(drive):
-    saver, config = InMemorySaver(), thread_config("1")
-    graph = graph_of_sends(saver)
-    drive.invoke(graph, 3, config)
-    tasks = [snapshot.tasks for snapshot in drive.history(graph, config)][1]
-    assert [task.path for task in tasks] == [("__pregel_push", i, False) for i in range(3)]
-    assert len({task.id for task in tasks}) == 3
-
-
 def test_a_task_sees_the_id_that_streams_and_snapshots_show(drive):
     seen = []
 
