@@ -291,8 +291,7 @@ def transaction_recorded_in_a_second_one(stack: ExitStack):
         with saver._session(write=True) as session:
             record = transactions.UserFunction(saver, function).call(connection, transactions.OWN_TABLES)
         with saver._session(write=True) as session:
-            done = transactions.transact_in(saver, session, place, lambda: record)
-        return transactions.tell_run(saver, place, done)
+            return transactions.transact_in(saver, session, place, lambda: record)
 
     swap(stack, transactions, "transact_on_sqlite", transact)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 import time
 from collections import Counter
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import NamedTuple
 
 from kit import cluster, fleet
 
-from stategraph import END, START, RetryPolicy, Runtime, Send, StateGraph, interrupt
 from stategraph.checkpoint.base import RETURN
 from stategraph.pregel.running import ONCE
 from stategraph.pregel.task.ids import effect_id
@@ -19,16 +17,7 @@ from stategraph.workers import Queue
 from .campaign import Round, trial
 from .fleets import WORKERS, given, until_all_ended
 from .killer import Kill, Killer, Kills, carry
-from .stages import Storage, Synced, sqlite
-
-LANES, EFFECTS = 3, ("charge", "mail")
-TURNS = 3
-AGAIN = RetryPolicy(max_attempts=2, initial_interval=0, retry_on=ConnectionError)
-
-
-class State(TypedDict, total=False):
-    log: Annotated[list[Any], operator.add]
-    left: int
+from .stages import EFFECTS, LANES, TURNS, Storage, Synced, shop, sqlite
 
 
 class Play(NamedTuple):
@@ -62,42 +51,20 @@ class Till:
         self.ledger.note("kept", key, effect)
 
 
-def shop(saver, till: Till, is_async):
-    """`TURNS` times: three tasks side by side with two effects each, of which some fail at first; then one with an
-    effect, which asks in one of the turns."""
+def selling(saver, till: Till, is_async):
+    """A shop whose effects are had by `once`."""
 
-    def pay(task, runtime: Runtime):
+    def do(runtime, turn, lane, what):
         key = runtime.idempotency_key
-        for effect in EFFECTS:
-            runtime.once(effect, till.have, key, effect)
-            till.keep(key, effect)
-        if till.fails(key):
-            raise ConnectionError
-        return {"log": [("paid", task["turn"], task["lane"])]}
+        runtime.once(what, till.have, key, what)
+        till.keep(key, what)
 
-    async def apay(task, runtime: Runtime):
+    async def ado(runtime, turn, lane, what):
         key = runtime.idempotency_key
-        for effect in EFFECTS:
-            await runtime.aonce(effect, till.ahave, key, effect)
-            till.keep(key, effect)
-        if till.fails(key):
-            raise ConnectionError
-        return {"log": [("paid", task["turn"], task["lane"])]}
+        await runtime.aonce(what, till.ahave, key, what)
+        till.keep(key, what)
 
-    def close(state, runtime: Runtime):
-        key = runtime.idempotency_key
-        runtime.once("close", till.have, key, "close")
-        till.keep(key, "close")
-        if state["left"] == 2:
-            interrupt("go on?")
-        return {"left": state["left"] - 1, "log": [("closed", state["left"])]}
-
-    def sends(state):
-        return [Send("pay", {"turn": state["left"], "lane": n}) for n in range(LANES)] if state["left"] else END
-
-    graph = StateGraph(State).add_node("pay", apay if is_async else pay, retry_policy=AGAIN).add_node("close", close)
-    graph.add_conditional_edges(START, sends, ["pay", END]).add_edge("pay", "close")
-    return graph.add_conditional_edges("close", sends, ["pay", END]).compile(checkpointer=saver)
+    return shop(saver, is_async, do, ado, lambda runtime, *_: till.fails(runtime.idempotency_key))
 
 
 def sell(storage, play: Play, ledger, plan: Kill):
@@ -114,7 +81,7 @@ def sell(storage, play: Play, ledger, plan: Kill):
                 super().keep(key, effect)
                 killer.passing("kept")
 
-        return shop(saver, Watched(Synced(ledger)), play.world == "async")
+        return selling(saver, Watched(Synced(ledger)), play.world == "async")
 
     return carry(storage, play, {"left": TURNS, "log": []}, plan, make)
 
@@ -161,12 +128,11 @@ def killed_effects(round: Round, storage: Storage) -> None:
     counts = had(notes)
     _unmoved(done, before, counts, where)
     check_kept(notes, where)
-    effects = TURNS * (LANES * len(EFFECTS) + 1)
-    assert_same(len(counts), effects, f"{where}: effects, each under one key")
-    repeated = counts.total() - effects
+    assert_same(len(counts), len(EFFECTS), f"{where}: effects, each under one key")
+    repeated = counts.total() - len(EFFECTS)
     if repeated > LANES * kills.number:
         raise CheckFailed(f"{where} of {LANES} tasks at once: {repeated} effects were repeated")
-    round.count("effects", effects)
+    round.count("effects", len(EFFECTS))
     round.count("kills", kills.number)
     round.count("repeated between effect and record", repeated)
 

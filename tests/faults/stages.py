@@ -13,6 +13,7 @@ from stategraph import (
     END,
     START,
     Command,
+    RetryPolicy,
     Runtime,
     Send,
     StateGraph,
@@ -148,6 +149,58 @@ def effects(rounds, ask_at, nest_every=5):
         elif (left - 1) % nest_every == 2:
             wanted |= {("first", left - 1), ("second", left - 1)}
     return wanted
+
+
+# -- a shop -----------------------------------------------------------------------------------------------------
+
+ENTRIES, TURNS = ("charge", "mail"), 3
+EFFECTS = {
+    *((turn, lane, what) for turn in range(1, TURNS + 1) for lane in range(LANES) for what in ENTRIES),
+    *((turn, -1, "close") for turn in range(1, TURNS + 1)),
+}
+"""All that a shop does: (turn, lane, what)."""
+AGAIN = RetryPolicy(max_attempts=2, initial_interval=0, retry_on=ConnectionError)
+
+
+def shop(saver, is_async, do, ado, fails, schedule: Any = "supersteps"):
+    """`TURNS` times: three tasks side by side with two effects each, of which some fail at first; then one with an
+    effect, which asks in one of the turns.
+
+    Args:
+        do, ado: have an effect, called with the runtime, the turn, the lane and what it is.
+        fails: whether this attempt of a task is to fail, after its effects; called with the runtime, turn and lane.
+    """
+
+    def end(task, runtime):
+        if fails(runtime, task["turn"], task["lane"]):
+            raise ConnectionError
+        return {"log": [("paid", task["turn"], task["lane"])]}
+
+    def pay(task, runtime: Runtime):
+        for what in ENTRIES:
+            do(runtime, task["turn"], task["lane"], what)
+        return end(task, runtime)
+
+    async def apay(task, runtime: Runtime):
+        for what in ENTRIES:
+            await ado(runtime, task["turn"], task["lane"], what)
+        return end(task, runtime)
+
+    def close(state, runtime: Runtime):
+        do(runtime, state["left"], -1, "close")
+        if state["left"] == 2:
+            interrupt("go on?")
+        return {"left": state["left"] - 1, "log": [("closed", state["left"])]}
+
+    def sends(state):
+        return [Send("pay", {"turn": state["left"], "lane": n}) for n in range(LANES)] if state["left"] else END
+
+    graph = StateGraph(State).add_node("pay", apay if is_async else pay, retry_policy=AGAIN).add_node("close", close)
+    graph.add_conditional_edges(START, sends, ["pay", END]).add_edge("pay", "close")
+    return graph.add_conditional_edges("close", sends, ["pay", END]).compile(checkpointer=saver, schedule=schedule)
+
+
+# -- a program ------------------------------------------------------------------------------------------------
 
 
 def carry_through(app, given, at, world, durability):

@@ -3,36 +3,24 @@ there once, without any key in the application."""
 
 from __future__ import annotations
 
-import operator
 import sqlite3
 import threading
 from collections import Counter
 from contextlib import closing, contextmanager
 from functools import partial
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import psycopg
 
-from stategraph import END, START, RetryPolicy, Runtime, Send, StateGraph, interrupt
 from stategraph.checkpoint.base import RETURN
 from stategraph.testing import CheckFailed, Ledger, assert_same
 
 from .campaign import Round, trial
 from .killer import WRITING, Kill, Killer, Kills, carry
-from .stages import Storage, Synced, sqlite
+from .stages import EFFECTS, TURNS, Storage, Synced, shop, sqlite
 
-LANES, ENTRIES, TURNS = 3, ("charge", "mail"), 3
 PLACES = ("committed", "saver", "before", "after", "begun", "written", "returned", "moment")
 """Where a shop is killed; the first only on SQLite."""
-AGAIN = RetryPolicy(max_attempts=2, initial_interval=0, retry_on=ConnectionError)
-ROWS = {*((turn, lane, what) for turn in range(1, TURNS + 1) for lane in range(LANES) for what in ENTRIES)} | {
-    (turn, -1, "close") for turn in range(1, TURNS + 1)
-}
-
-
-class State(TypedDict, total=False):
-    log: Annotated[list[Any], operator.add]
-    left: int
 
 
 class Play(NamedTuple):
@@ -57,9 +45,8 @@ def found(storage, statement):
             return []
 
 
-def shop(saver, books, play: Play, notes: Ledger, passing):
-    """`TURNS` times: three tasks side by side with two rows each, of which some fail at first; then one with a row, which
-    asks in one of the turns."""
+def selling(saver, books, play: Play, notes: Ledger, passing):
+    """A shop whose effects are rows that are written by `transaction`."""
     mark = "?" if books.kind == "sqlite" else "%s"
     on = partial(connect, books) if play.own else None
 
@@ -69,45 +56,22 @@ def shop(saver, books, play: Play, notes: Ledger, passing):
         passing("written")
         return what
 
-    def fails(turn, lane):
-        """Whether this attempt is to fail: the first of every other task, after its rows."""
+    def do(runtime, turn, lane, what):
+        runtime.transaction(what, enter, turn, lane, what, on=on)
+        passing("returned")
+
+    async def ado(runtime, turn, lane, what):
+        await runtime.atransaction(what, enter, turn, lane, what, on=on)
+        passing("returned")
+
+    def fails(runtime, turn, lane):
+        """The first attempt of every other task."""
         if (turn + lane) % 2 or [turn, lane] in notes.read():
             return False
         notes.note(turn, lane)
         return True
 
-    def end(task):
-        passing("returned")
-        if fails(task["turn"], task["lane"]):
-            raise ConnectionError
-        return {"log": [("paid", task["turn"], task["lane"])]}
-
-    def pay(task, runtime: Runtime):
-        for what in ENTRIES:
-            runtime.transaction(what, enter, task["turn"], task["lane"], what, on=on)
-        return end(task)
-
-    async def apay(task, runtime: Runtime):
-        for what in ENTRIES:
-            await runtime.atransaction(what, enter, task["turn"], task["lane"], what, on=on)
-        return end(task)
-
-    def close(state, runtime: Runtime):
-        runtime.transaction("close", enter, state["left"], -1, "close", on=on)
-        passing("returned")
-        if state["left"] == 2:
-            interrupt("go on?")
-        return {"left": state["left"] - 1, "log": [("closed", state["left"])]}
-
-    def sends(state):
-        return [Send("pay", {"turn": state["left"], "lane": n}) for n in range(LANES)] if state["left"] else END
-
-    is_async = play.world == "async"
-    graph = StateGraph(State).add_node("pay", apay if is_async else pay, retry_policy=AGAIN).add_node("close", close)
-    graph.add_conditional_edges(START, sends, ["pay", END]).add_edge("pay", "close")
-    return graph.add_conditional_edges("close", sends, ["pay", END]).compile(
-        checkpointer=saver, schedule=play.schedule
-    )
+    return shop(saver, play.world == "async", do, ado, fails, play.schedule)
 
 
 def watch_commits(saver, killer: Killer):
@@ -137,7 +101,7 @@ def sell(storage, books, play: Play, notes, plan: Kill):
         connection.commit()
 
     def make(saver, killer: Killer):
-        return shop(saver, books, play, Synced(notes), watch_commits(saver, killer))
+        return selling(saver, books, play, Synced(notes), watch_commits(saver, killer))
 
     return carry(storage, play, {"left": TURNS, "log": []}, plan, make, *WRITING, "_transact")
 
@@ -181,6 +145,6 @@ def killed_transactions(round: Round, storage: Storage) -> None:
         check(storage, books, play, kills.kill(places[(round.number + n) % len(places)], 200))
     where = kills.end()
     rows = check(storage, books, play, where)
-    assert_same(set(rows), ROWS, f"{where}: rows")
+    assert_same(set(rows), EFFECTS, f"{where}: rows")
     round.count("rows", len(rows))
     round.count("kills", kills.number)
