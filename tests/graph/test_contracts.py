@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import pytest
 from kit.drive import each_case
 from kit.graphs import CONFIG, chain_of, thread_config
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -150,30 +150,6 @@ def test_what_a_node_writes_is_validated(schema, key, drive):
     assert thread.state.values["n"] == 1
 
 
-@SCHEMAS
-def test_what_the_validator_returns_is_written(schema, drive):
-    app = one(schema, lambda state: {"n": "3", "log": ("a", "b")}, validate="writes")
-    found = drive.invoke(app, {"n": 1}, CONFIG)
-    assert (found["n"], found["log"][-2:]) == (3, ["a", "b"])
-
-
-def test_constraints_and_validators_of_fields_hold_for_writes(drive):
-    class Checked(BaseModel):
-        n: int = Field(default=0, ge=0)
-        name: str = ""
-
-        @field_validator("name")
-        @classmethod
-        def lower(cls, name: str) -> str:
-            assert name != "root", "must not be root"
-            return name.lower()
-
-    assert drive.invoke(one(Checked, lambda _: {"name": "ANNE"}, validate="writes"), {"n": 1}, CONFIG)["name"] == "anne"
-    for wrong, reason in (({"n": -1}, "greater than or equal to 0"), ({"name": "root"}, "must not be root")):
-        with pytest.raises(InvalidUpdateError, match=reason):
-            drive.invoke(one(Checked, lambda _, wrong=wrong: wrong, validate="writes"), {"n": 1}, CONFIG)
-
-
 def test_nothing_of_the_superstep_is_applied(drive):
     graph = StateGraph(State, validate="writes")
     graph.add_node("good", lambda state: {"log": ["good"]}).add_node("bad", lambda state: {"n": -1})
@@ -230,17 +206,6 @@ def test_what_nodes_are_given_is_validated(schema, drive):
     assert (seen[0]["n"] if isinstance(seen[0], dict) else seen[0].n) == 3
     with pytest.raises(InvalidUpdateError, match="the state holds 'three' for the key 'n'"):
         thread.invoke({"n": "three"})
-
-
-def test_a_validating_graph_is_pickled():
-    graph = StateGraph(Data, validate=["input", "nodes", "writes"]).add_node("node", _wrong).add_edge(START, "node")
-    app = pickle.loads(pickle.dumps(graph.compile()))
-    with pytest.raises(InvalidUpdateError, match="wrote 'three'"):
-        app.invoke({"n": 1})
-
-
-def _wrong(state: Data) -> dict[str, str]:
-    return {"n": "three"}
 
 
 @each_case("given, shown", [("all", "'all'"), (["input", "all"], "'all'"), (3, "3"), (None, "None"), (True, "True")])
