@@ -31,9 +31,9 @@ from .load import load_checkpoint, load_machine
 from .nested import load_under_way
 from .output import Breakpoint
 from .progress import LoopProgress, choose_error, limit_reached
+from .recording import show_checkpoint
 from .resume import pause, restore, upcoming
 from .run import Run
-from .showing import show_checkpoint, show_ends, show_starts
 from .start import begin
 from .stream import identify_messages
 
@@ -588,3 +588,26 @@ def _end_by_force(progress: LoopProgress) -> Effects:
     moved = yield from _take(progress, finished)
     if progress.machine.open is not None or not moved:
         yield from recording.record(in_path_order([*progress.states]))
+
+
+# -- what readers see ------------------------------------------------------------------------------
+
+
+def show_starts(run: Run, tasks: Sequence[Task]) -> Effects:
+    """Tell the readers which tasks are about to run."""
+    for stream in run.output.streams:
+        for number, task in enumerate(tasks, 1):
+            stream.started(task)
+            if number % WIDE == 0:
+                yield GiveWay()
+
+
+def show_ends(run: Run, tasks: Sequence[Task]) -> None:
+    """Tell the readers how tasks have ended, and what they ask."""
+    machine, streams = run.machine, run.output.streams
+    identify_messages(streams, tasks, machine.channels)
+    for stream in streams:
+        for task in tasks:
+            stream.ended(task)
+            if task.interrupts or task.wake_at is not None:
+                stream.question(machine, task)

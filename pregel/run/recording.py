@@ -21,9 +21,9 @@ from .commits import CommitBuilder
 from .effects import Effects, Save
 from .ledger import describe_kept
 from .nested import save_kept
-from .resume import claim_end, end_claim
+from .resume import claim_end, end_claim, upcoming
 from .run import Run, run_of
-from .showing import show_checkpoint
+from .snapshots import live_snapshot
 
 
 class Recording:
@@ -305,3 +305,17 @@ def _overlay(before: TaskWrites | None, now: TaskWrites) -> TaskWrites:
     names = {name for name, _ in now.writes}
     kept = [pair for pair in before.writes if pair[0] not in names]
     return now._replace(task_path=before.task_path or now.task_path, writes=[*kept, *now.writes])
+
+
+def show_checkpoint(run: Run, tasks: Sequence[Task] | None = None) -> None:
+    """Show readers the last checkpoint, now that the tasks that follow it are known.
+
+    Args:
+        tasks: None if nobody has made them yet.
+    """
+    streams = run.output.streams
+    if run.commits.last is not None and any(s.wants("checkpoints", "debug") for s in streams):
+        state = live_snapshot(run, upcoming(run) if tasks is None else tasks)
+        for stream in streams:
+            stream.checkpoint(state)
+        run.commits.take_last()
