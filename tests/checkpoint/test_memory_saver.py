@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from stategraph.checkpoint import (
     BaseCheckpointSaver,
+    CheckpointConflictError,
     InMemorySaver,
     MemorySaver,
     Registry,
@@ -126,6 +127,14 @@ def held(saver):
         if record.link is not None and record.link not in waiting:
             waiting.append(record.link)
     return {record.id for record in waiting}
+
+
+def test_a_conflict_on_an_empty_thread_leaves_nothing_behind(desk):
+    run = desk.run()
+    run.head, run.expected = "gone", {"gone": checkpoint("gone", {}, {})}
+    with pytest.raises(CheckpointConflictError):
+        run.step("1", a=1)
+    assert not threads(desk)
 
 
 # -- the chain --------------------------------------------------------------------------------------------------
