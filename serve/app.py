@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Final
@@ -25,7 +24,7 @@ from ..pregel.errors import warn
 from ..store.base import BaseStore
 from ..store.memory import InMemoryStore
 from .authorize import LangGraphAuth
-from .errors import Refused
+from .errors import LOG, Refused
 from .guards import (
     DatabaseCheck,
     DatabaseGuard,
@@ -36,9 +35,8 @@ from .guards import (
 from .limits import Limits, OpenRequests, OpenRuns
 from .operations.routes import Operations
 from .operations.watch import Watched
-from .page.dead_letters import DeadLetters
 from .page.files import PageFiles
-from .page.lists import PageLists
+from .page.lists import DeadLetters, PageLists
 from .page.views import Views
 from .protocols.a2a import A2a
 from .protocols.routes import Protocols
@@ -52,11 +50,10 @@ from .routes.thread_streams import ThreadStreams
 from .routes.threads import Threads
 from .runs.in_process import Runs
 from .runs.runner import Runner
-from .service import Auth, Service, answer, version
-from .store_lock import lock_store
+from .service import Auth, Priority, Service, answer, version
+from .stores import lock_store
 from .webhooks import Allowed, Webhooks
 
-LOG: Final = logging.getLogger("stategraph.serve")
 _CORS: Final[dict[str, Any]] = {
     "allow_methods": ["*"],
     "allow_headers": ["*"],
@@ -84,6 +81,7 @@ def create_app(
     metrics: bool = False,
     serves: Collection[str] = (),
     targets: Mapping[str, str] | None = None,
+    priority: Priority | None = None,
 ) -> Starlette:
     """Return an ASGI app that serves graphs over HTTP to the official clients of LangGraph's
     server. Run it with uvicorn, or mount it in another app.
@@ -128,11 +126,14 @@ def create_app(
             a queue left to its workers.
         targets: where graphs are found by `module:name` or `path/to/file.py:name`, by their names:
             a thread of theirs can be saved as a test.
+        priority: with a queue, returns the priority of a run, given the id of its user (None
+            without `auth`) and the body of its request: higher ones go first. Among runs of one
+            priority users take turns.
 
     Raises:
         ValueError: there is no graph, the name of one has a slash, a webhook prefix is not a plain
-            URL, an origin is none, `hosts` is None without `auth`, or `limits` limits stored bytes,
-            which the checkpointer does not tell.
+            URL, an origin is none, `hosts` is None without `auth`, `priority` comes without a
+            queue, or `limits` limits stored bytes, which the checkpointer does not tell.
         TypeError: `auth` is no function.
         ModuleNotFoundError: the extra `metrics` is missing.
     """
@@ -140,6 +141,8 @@ def create_app(
         raise ValueError("graphs must name at least one graph")
     if hosts is None and auth is None:
         raise ValueError("hosts=None needs auth=: without it everybody could use the server")
+    if priority is not None and queue is None:
+        raise ValueError("priority= needs queue=: without it every run begins at once")
     if hasattr(auth, "_authenticate_handler"):
         auth = LangGraphAuth(auth)
     if auth is not None and not callable(auth):
@@ -177,7 +180,7 @@ def create_app(
             serves=serves,
         )
     service = Service(bound, memory, records, runs, auth, limits, requests, targets or {})
-    service.webhooks = Allowed(webhooks)
+    service.webhooks, service.priority = Allowed(webhooks), priority
     schedules, protocols, threads = Schedules(service), Protocols(service), Threads(service)
     views = Views(service)
 

@@ -1,42 +1,17 @@
-"""LangGraph's `Auth` object: who sends a request (`@auth.authenticate`), and what a user may do
-(`@auth.on`)."""
+"""The sender of a request: what LangGraph's `Auth` object says of the user, and lets a user do and
+see."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, Final
 
 from starlette.requests import Request
 
 from ..store.paths import escape
 from .errors import Refused
-
-_NO_BODY: Final = ("GET", "DELETE", "HEAD")
-_BY_METHOD: Final = {
-    "GET": "read",
-    "POST": "create",
-    "PUT": "put",
-    "PATCH": "update",
-    "DELETE": "delete",
-}
-_BY_END: Final = {
-    "search": "search",
-    "count": "search",
-    "history": "read",
-    "checkpoint": "read",
-    "events": "read",
-    "versions": "read",
-    "prune": "delete",
-    "cancel": "update",
-    "latest": "update",
-    "state": "update",
-    "namespaces": "list_namespaces",
-}
-"""The actions of POST by the ends of paths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,59 +46,21 @@ def made_by_caller() -> dict[str, Any]:
     return {key: each for key, each in filter.items() if not isinstance(each, Mapping)}
 
 
-def action_of(method: str, path: str) -> tuple[str, str]:
-    """Return what a request does, in the words of `@auth.on`: the resource and the action.
-
-    >>> action_of("POST", "/threads/{thread_id}/runs/stream"), action_of("GET", "/assistants/{id}")
-    (('threads', 'create_run'), ('assistants', 'read'))
-    """
-    parts = path.strip("/").split("/")
-    first, last = parts[0], parts[-1]
-    action = _BY_METHOD.get(method, "read")
-    if method == "POST":
-        action = _BY_END.get(last, action)
-    if "/crons" in path:
-        return "crons", action
-    if first in ("assistants", "store"):
-        return first, "get" if first == "store" and method == "GET" else action
-    begins = "/runs" in path or first in ("a2a", "ag-ui", "mcp") or last == "commands"
-    return "threads", "create_run" if begins and action == "create" else action
-
-
 class LangGraphAuth:
     """Asks an `Auth` object of `langgraph_sdk`.
-
-    Args:
-        auth: the object, with its handlers.
 
     Raises:
         ValueError: it has no handler of `@auth.authenticate`.
     """
 
     def __init__(self, auth: Any) -> None:
-        self._authenticate: Callable[..., Any] = auth._authenticate_handler
-        if self._authenticate is None:
-            raise ValueError("the Auth object needs a function with @auth.authenticate")
-        self._wanted = inspect.signature(self._authenticate).parameters
-        self._handlers: Mapping[tuple[str, str], Any] = auth._handlers
-        self._global: list[Any] = auth._global_handlers
+        from ..compat import deployment
+
+        self._handlers, self._action_of = deployment.AuthHandlers(auth), deployment.action_of
 
     async def __call__(self, request: Request) -> str | None:
         """Return the user who sends a request."""
-        headers = {name.encode(): text.encode() for name, text in request.headers.items()}
-        offered = {
-            "request": request,
-            "path": request.url.path,
-            "method": request.method,
-            "path_params": request.path_params,
-            "query_params": dict(request.query_params),
-            "headers": headers,
-            "authorization": request.headers.get("authorization"),
-            "scope": request.scope,
-        }
-        given = {name: offered[name] for name in self._wanted if name in offered}
-        found = await _ask(self._authenticate, **given)
-        known = {"identity": found} if isinstance(found, str) else _fields(found)
+        known = await _ask(self._handlers.identify(request))
         if not known.get("identity"):
             return None
         CALLER.set(Caller(known, {}))
@@ -139,25 +76,13 @@ class LangGraphAuth:
         Raises:
             Refused: the user may not.
         """
-        resource, action = action_of(method, path)
-        keys = [(resource, action), (resource, "*"), ("*", action), ("*", "*")]
-        handlers = [each for key in keys for each in self._handlers.get(key, ())] or self._global
-        caller = CALLER.get()
-        if not handlers or caller is None:
+        caller, (resource, action) = CALLER.get(), self._action_of(method, path)
+        if caller is None:
             return
-        who = KnownUser(known_user(user))
-        what = {"resource": resource, "action": action}
-        context = SimpleNamespace(user=who, permissions=who["permissions"], **what)
-        found = await _ask(handlers[-1 if handlers is self._global else 0], context, value)
+        found = await _ask(self._handlers.decide(known_user(user), (resource, action), value))
         if found is False:
             raise Refused(403, f"auth does not let you {action} {resource}")
         CALLER.set(Caller(caller.known, found if isinstance(found, Mapping) else {}))
-
-
-class KnownUser(dict[str, Any]):
-    """A user, whose fields are also attributes."""
-
-    __getattr__ = dict.__getitem__
 
 
 def known_user(user: str) -> dict[str, Any]:
@@ -168,21 +93,10 @@ def known_user(user: str) -> dict[str, Any]:
     return {**told, "is_authenticated": True, "permissions": [], **said}
 
 
-def _fields(found: Any) -> dict[str, Any]:
-    """Return what a user object says, as a dict."""
-    if found is None:
-        return {}
-    if isinstance(found, Mapping):
-        return dict(found)
-    names = ("identity", "display_name", "is_authenticated", "permissions")
-    return {name: getattr(found, name) for name in names if hasattr(found, name)}
-
-
-async def _ask(handler: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Call a handler, and let its HTTPException refuse the request."""
+async def _ask(handler: Awaitable[Any]) -> Any:
+    """Await a handler, and let its HTTPException refuse the request."""
     try:
-        found = handler(*args, **options)
-        return await found if inspect.isawaitable(found) else found
+        return await handler
     except Exception as error:
         status = getattr(error, "status_code", None)
         if not isinstance(status, int):

@@ -243,12 +243,15 @@ class Page(Body):
 class Search(Page):
     """Searches records."""
 
+    matched: ClassVar[set[str]] = set()
+    """The fields whose values the records must have."""
+
     metadata: Metadata | None = None
 
-    def filter(self, *names: str) -> Many:
-        """Return the condition that it states: values of some fields, and a part of the
-        metadata."""
-        wanted = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+    @property
+    def filter(self) -> Many:
+        """The condition that it states: values of some fields, and a part of the metadata."""
+        wanted = self.model_dump(include=self.matched, exclude_none=True)
         return wanted | ({"metadata": containing(self.metadata)} if self.metadata else {})
 
 
@@ -278,6 +281,8 @@ class AssistantChange(Body):
 
 class AssistantSearch(Search):
     """Searches assistants."""
+
+    matched = {"graph_id", "name"}
 
     graph_id: str | None = None
     name: str | None = None
@@ -557,6 +562,9 @@ _SCHEDULE = ("schedule", "timezone", "end_time", "enabled", "metadata")
 class CronSearch(Search):
     """Searches schedules."""
 
+    matched = {"assistant_id", "thread_id", "enabled"}
+
+    sort_by: str | None = "created_at"
     assistant_id: str | None = None
     thread_id: str | None = None
     enabled: bool | None = None

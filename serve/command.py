@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import argparse
 import errno
-import json
 import os
 import socket
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -76,6 +74,9 @@ def add_command(_: str, parser: argparse.ArgumentParser) -> None:
     add("--workers", type=_number, metavar="N", help=f"{many} ({_WORKERS})")
     others = "leave all runs to workers: stategraph work GRAPH --as NAME --db URL"
     add("--no-workers", action="store_const", const=0, dest="workers", help=others)
+    who = "with Postgres: a function that takes a user's id and the body of a request for a run, "
+    who += "and returns the run's priority: higher ones go first"
+    add("--priority", metavar="MODULE:NAME", help=who)
     text = "allow webhooks to addresses that begin with this URL; may be repeated"
     add("--webhooks", action="append", default=[], metavar="URL", help=text)
     who = "a user who may read /metrics and erase others; may be repeated"
@@ -161,7 +162,7 @@ def _run(parser: argparse.ArgumentParser, asked: argparse.Namespace, sockets: An
             _audit(asked.audit_log)
             for observer in asked.observer:
                 add_observer(observer)
-            auth = _load(asked.auth) if asked.auth else None
+            auth = _load(asked.auth, "--auth") if asked.auth else None
             Allowed(asked.webhooks)  # refused here, if one is no URL
             sockets = sockets or _open_sockets(parser, asked)  # before the database is touched
             for each in sockets:
@@ -211,7 +212,7 @@ def _make_app(
 ) -> Any:
     """Create the app and open its database, which the stack closes."""
     from .app import LOOPBACK, create_app
-    from .store_lock import lock_store
+    from .stores import lock_store
 
     serde = next(iter(graphs.values())).serde
     saver, store = stack.enter_context(_storage(asked, serde))
@@ -235,37 +236,22 @@ def _make_app(
         metrics=asked.metrics,
         serves=asked.serves,
         targets=targets,
+        priority=_load(asked.priority, "--priority") if asked.priority else None,
     )
 
 
 def _read_deployment(asked: argparse.Namespace) -> None:
-    """Replace a LangGraph deployment file among the graphs by what it names: its graphs, its `env`,
-    its `auth` and the folders among its dependencies."""
+    """Replace a LangGraph deployment file among the graphs by what it names."""
+    from ..compat.deployment import read_deployment
+
     targets = []
     for target in asked.graphs:
-        if not target.endswith(".json"):
+        if target.endswith(".json"):
+            found = read_deployment(Path(target))
+            targets += found.graphs
+            asked.auth = asked.auth or found.auth
+        else:
             targets.append(target)
-            continue
-        file = Path(target)
-        told, folder = json.loads(file.read_text()), file.parent.resolve()
-
-        def place(path: str, folder: Path = folder) -> str:
-            return str(folder / path) if path.partition(":")[0].endswith(".py") else path
-
-        for each in told.get("dependencies", ()):
-            if each.startswith("."):
-                sys.path.insert(0, str(folder / each))
-        env = told.get("env", {})
-        lines = (folder / env).read_text().splitlines() if isinstance(env, str) else ()
-        pairs = [each.split("=", 1) for each in lines if "=" in each and not each.startswith("#")]
-        given = {name.strip(): text.strip().strip("'\"") for name, text in pairs}
-        for name, text in (given if isinstance(env, str) else env).items():
-            os.environ.setdefault(name, text)
-        for name, graph in told.get("graphs", {}).items():
-            path = graph if isinstance(graph, str) else graph["path"]
-            targets.append(f"{name}={place(path)}")
-        if (auth := told.get("auth", {}).get("path")) is not None:
-            asked.auth = asked.auth or place(auth)
     asked.graphs = targets
 
 
@@ -307,14 +293,14 @@ def _name_of(place: str) -> str:
     return Path(name).stem if name.endswith(".py") else name.rpartition(".")[2]
 
 
-def _load(target: str) -> Any:
+def _load(target: str, option: str) -> Any:
     """Load a function by its name on the command line."""
     place, _, name = target.rpartition(":")
     module = load(place) if place else None
     found = getattr(module, name, None)
     if not callable(found) and not hasattr(found, "authenticate"):
         meant = likely(name, vars(module)) if module else ""
-        raise ValueError(f"--auth must be module:name of a function, got {target!r}{meant}")
+        raise ValueError(f"{option} must be module:name of a function, got {target!r}{meant}")
     return found
 
 

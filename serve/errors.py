@@ -1,9 +1,11 @@
-"""The error with which a request is refused."""
+"""The server's log, and the error with which a request is refused."""
 
 from __future__ import annotations
 
+from logging import getLogger
 from typing import Final
 
+LOG: Final = getLogger("stategraph.serve")
 TOO_MANY: Final = 429
 """A client may retry a request that is answered with this status or a higher one."""
 

@@ -4,7 +4,6 @@ those that wait for a database that does not answer."""
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -14,12 +13,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..store.base import BaseStore, GetOp, PutOp
-from .errors import Refused
+from .errors import LOG, Refused
 from .limits import MOST_HEAD, MOST_HEADERS, OpenRequests
 from .records import ROOT, now
 from .service import answer
 
-LOG: Final = logging.getLogger("stategraph.serve")
 SECONDS_TO_LOOK: Final = 1.0
 """After how many seconds without an answer a request finds out whether the database is there."""
 SECONDS_TO_ANSWER: Final = 2.0
@@ -166,54 +164,35 @@ class DatabaseGuard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        watch = _Watch(self._database)
+        loop = asyncio.get_running_loop()
+        fault: str | None = None
+        begun: list[Any] = []
+
+        async def watch() -> None:
+            nonlocal fault
+            while (fault := await self._database.fault()) is None:
+                await asyncio.sleep(SECONDS_TO_LOOK)
+            limit.reschedule(loop.time())
+
+        def begin() -> None:
+            begun.append(loop.create_task(watch()))
+
+        begun.append(loop.call_later(SECONDS_TO_LOOK, begin))
+
+        def stop() -> None:  # the request is being answered
+            for each in begun:
+                each.cancel()
 
         async def note(message: Message) -> None:
-            watch.stop()
+            stop()
             await send(message)
 
         try:
-            async with asyncio.timeout(None) as watch.limit:
-                watch.wait()
+            async with asyncio.timeout(None) as limit:
                 await self._app(scope, receive, note)
         except TimeoutError:
-            if watch.fault is None:
+            if fault is None:
                 raise
-            await unavailable(watch.fault)(scope, receive, send)
+            await unavailable(fault)(scope, receive, send)
         finally:
-            watch.stop()
-
-
-class _Watch:
-    """Ends a request by its `limit` if the database does not answer."""
-
-    limit: asyncio.Timeout
-
-    def __init__(self, database: DatabaseCheck) -> None:
-        self._database = database
-        self._timer: Any = None
-        self._task: asyncio.Task[None] | None = None
-        self.fault: str | None = None
-
-    def wait(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(SECONDS_TO_LOOK, self._begin)
-
-    def _begin(self) -> None:
-        self._task = asyncio.create_task(self._look())
-
-    async def _look(self) -> None:
-        fault = await self._database.fault()
-        if fault is None:
-            self.wait()
-        elif self._timer is not None:
-            self.fault = fault
-            self.limit.reschedule(asyncio.get_running_loop().time())
-
-    def stop(self) -> None:
-        """End the watch: the request is being answered."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._task is not None:
-            self._task.cancel()
+            stop()

@@ -18,7 +18,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from .authorize import LangGraphAuth
-from .records import Kind, Record
+from .bodies import Search
+from .records import Kind, Record, select
 from .service import Service, answer
 
 _PLACES = "_places"
@@ -89,6 +90,11 @@ class Handlers:
             case "body" | "query":
                 return service.query(request, kind)
         return request.path_params.get(name)
+
+    async def _search(self, kind: Kind, owner: User, body: Search) -> list[Record]:
+        """Return what clients see of the records that match."""
+        found = await self._records.search(kind, filter=body.filter, owner=owner, **body.page)
+        return [select(each, body.select) for each in found]
 
     async def _thread(self, id: str, owner: User) -> Record:
         """Return a thread.

@@ -12,23 +12,15 @@ from urllib.parse import quote
 from weakref import WeakValueDictionary
 
 from ..checkpoint.integrity import Integrity
-from ..store.base import (
-    BaseStore,
-    GetOp,
-    Item,
-    ItemChangedError,
-    Op,
-    PutOp,
-    SearchItem,
-    UnchangedOp,
-)
+from ..store.base import BaseStore, GetOp, Item, ItemChangedError, PutOp, UnchangedOp
 from ..store.batch import LocalStore
 from ..store.filters import compile_filter
-from ..store.lookups import Lookup, afinish, cut, pick
+from ..store.lookups import Lookup
 from ..store.paths import escape
 from .authorize import seen_by_caller
 from .errors import Refused
 from .seals import SEAL, Seals, as_stored
+from .stores import OwnStore
 
 ROOT: Final = "stategraph_serve"
 """The first part of the namespaces in which the server stores its records."""
@@ -67,8 +59,6 @@ TRIES: Final = 30
 """How often a change is tried that conflicts with changes of other servers."""
 
 LONGEST_ID: Final = 255
-PAGE: Final = 2000
-"""How many records are read at a time where all must be read."""
 FEW: Final = 50
 """How many records are held at a time while their threads' states are read: so few that they start
 no garbage collection, which stops the event loop for long if there is much in memory."""
@@ -113,24 +103,24 @@ class Records:
     """
 
     def __init__(self, store: BaseStore, integrity: Integrity | None = None) -> None:
-        self._store, self._seals = store, Seals(integrity)
+        self._store = store if isinstance(store, LocalStore) else OwnStore(store)
+        self._seals = Seals(integrity)
         self.deliveries: asyncio.Event = asyncio.Event()
         self._locks: WeakValueDictionary[tuple[Kind, str], asyncio.Lock] = WeakValueDictionary()
 
     async def open(self, check_threads: Callable[[], Awaitable[None]]) -> None:
-        """Check that the records can be read with the server's keys, encrypt those that an earlier
-        release has stored in clear, and let the database index the threads.
+        """Check that the records can be read with the server's keys, and let the database index the
+        threads.
 
         Args:
-            check_threads: called before any record is encrypted; it raises if the threads have
-                other keys.
+            check_threads: called at the first start with keys; it raises if the threads have
+                others.
 
         Raises:
             StorageError: they cannot.
         """
         await self._seals.check(self._store, ROOT, check_threads)
-        if isinstance(self._store, LocalStore):
-            await asyncio.to_thread(self._store.index_fields, _space("threads"))
+        await asyncio.to_thread(self._store.index_fields, _space("threads"))
 
     def lock(self, kind: Kind, id: str) -> asyncio.Lock:
         """Return the lock to hold from reading a record until writing it, which keeps out other
@@ -202,15 +192,10 @@ class Records:
                 shown = id if len(id) <= LONGEST_ID else f"{id[:40]}..."
                 why = f"must have 1 to {LONGEST_ID} printable characters, got {shown!r}"
                 raise Refused(422, f"an id {why}")
-        checks: list[Op] = []
-        if isinstance(self._store, LocalStore):
-            for kind, id, each, *more in seen:
-                space = _space(kind, *more)
-                checks.append(UnchangedOp(space, id, each and as_stored(space, each)))
-        else:
-            for kind, id, each, *more in seen:
-                if await self.find(kind, id, *more) != each:
-                    raise ItemChangedError(_space(kind, *more), id)
+        checks = []
+        for kind, id, each, *more in seen:
+            space = _space(kind, *more)
+            checks.append(UnchangedOp(space, id, each and as_stored(space, each)))
         puts = []
         for kind, id, record, *within in records:
             space = _space(kind, *within)
@@ -244,11 +229,7 @@ class Records:
         """
         order = _order(sort_by, sort_order)
         space, wanted = _space(kind, *within), _seen_by(owner, filter)
-        if (
-            not order
-            and test is None
-            and not (kind == "threads" and isinstance(self._store, LocalStore))
-        ):
+        if not order and test is None and kind != "threads":
             found = await self._store.asearch(space, filter=wanted, limit=limit, offset=offset)
             return [self._read(item) for item in found]
 
@@ -262,33 +243,16 @@ class Records:
             sort_order == "asc",
             limit,
             offset,
-            passes if test is not None else None,
+            None if test is None else passes,
             text,
         )
-        if isinstance(self._store, LocalStore):
-            return [self._read(item) for item in await self._store.alook_up(lookup)]
-        return [self._read(item) for item in cut(lookup, await self._picked(lookup))]
+        return [self._read(item) for item in await self._store.alook_up(lookup)]
 
     async def count(
         self, kind: Kind, filter: Mapping[str, Any] | None = None, owner: str | None = None
     ) -> int:
         """Return how many records of a kind match a filter."""
-        lookup = Lookup(_space(kind), _seen_by(owner, filter))
-        if isinstance(self._store, LocalStore):
-            return await self._store.acount(lookup)
-        return len(await self._picked(lookup))
-
-    async def _picked(self, lookup: Lookup) -> list[SearchItem]:
-        """Return the items that match, from a store of the user's own: it tests the filter."""
-        items: list[SearchItem] = []
-        is_last = False
-        while not is_last:
-            page = await self._store.asearch(
-                lookup.namespace, filter=lookup.filter, limit=PAGE, offset=len(items)
-            )
-            items, is_last = [*items, *page], len(page) < PAGE
-        rest = lookup._replace(filter={})
-        return await afinish(pick(rest, items, lambda item: (item.key, item.value)))
+        return await self._store.acount(Lookup(_space(kind), _seen_by(owner, filter)))
 
     async def pages(
         self,
@@ -303,10 +267,7 @@ class Records:
         and left out if it does not match any more."""
         order = _order(sort_by, sort_order)
         lookup = Lookup(_space(kind), _seen_by(owner, filter), order, sort_order == "asc")
-        if isinstance(self._store, LocalStore):
-            ids = await self._store.alook_up_keys(lookup)
-        else:
-            ids = [item.key for item in await self._picked(lookup)]
+        ids = await self._store.alook_up_keys(lookup)
         still = compile_filter(lookup.filter)
         for begin in range(0, len(ids), FEW):
             page = await self.find_all(*((kind, id) for id in ids[begin : begin + FEW]))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 from ..checkpoint.errors import DamagedError, StorageError
 from ..checkpoint.integrity import Integrity
 from ..checkpoint.serde.msgpack import packb
-from ..store.base import BaseStore, GetOp, Item, ItemChangedError, Namespace, Op, PutOp, UnchangedOp
-from ..store.batch import LocalStore
+from ..store.base import Namespace
+from .stores import RecordStore
 
 SEALED: Final[Mapping[str, tuple[str, ...]]] = {
     "assistants": ("config", "context"),
@@ -31,9 +30,6 @@ SEAL: Final = "sealed"
 
 CHECK: Final = "check"
 """The id of the only record of the kind "keys": it tells which keys the records have."""
-
-AT_ONCE: Final = 500
-"""How many records are encrypted in one transaction."""
 
 
 class Seals:
@@ -77,7 +73,7 @@ class Seals:
             raise DamagedError(f"the record {id!r} of the server's {space[1]}: {error}") from error
 
     async def check(
-        self, store: BaseStore, root: str, check_threads: Callable[[], Awaitable[None]]
+        self, store: RecordStore, root: str, check_threads: Callable[[], Awaitable[None]]
     ) -> None:
         """Check that the server has the keys of the records; see `Records.open`.
 
@@ -88,7 +84,9 @@ class Seals:
         found = await store.aget(space, CHECK)
         if found is None and self._integrity is not None:
             await check_threads()
-            await self._close_all(store, root)
+            if await store.asearch((root,), limit=1):
+                way_out = "start it without keys, or on a new database"
+                raise StorageError(f"the server's records here are not encrypted: {way_out}")
             await store.aput(space, CHECK, self.close(space, CHECK, {}), False)
         elif found is not None:
             try:
@@ -98,34 +96,6 @@ class Seals:
                     f"{error}: start the server with the keys of its database (--keys FILE, or "
                     "create_app(integrity=...))"
                 ) from error
-
-    async def _close_all(self, store: BaseStore, root: str) -> None:
-        """Encrypt the records that are stored in clear, in the order in which they were written:
-        searches return them in this order."""
-        while places := await self._in_clear(store, root):
-            for begin in range(0, len(places), AT_ONCE):
-                gets = [GetOp(*place) for place in places[begin : begin + AT_ONCE]]
-                ops: list[Op] = []
-                for item in await store.abatch(gets):
-                    if isinstance(item, Item) and SEAL not in item.value:
-                        place = item.namespace, item.key
-                        if isinstance(store, LocalStore):
-                            ops.append(UnchangedOp(*place, item.value))
-                        ops.append(PutOp(*place, self.close(*place, dict(item.value)), False))
-                with suppress(ItemChangedError):  # another server did it, or has changed one
-                    await store.abatch(ops)
-
-    async def _in_clear(self, store: BaseStore, root: str) -> list[tuple[Namespace, str]]:
-        places: list[tuple[Namespace, str]] = []
-        for kind in SEALED:
-            offset, found = 0, True
-            while found:
-                page = await store.asearch(
-                    (root, kind), filter={SEAL: {"$exists": False}}, limit=AT_ONCE, offset=offset
-                )
-                places += [(item.namespace, item.key) for item in page]
-                offset, found = offset + AT_ONCE, bool(page)
-        return places[::-1]
 
 
 def as_stored(space: Namespace, record: Mapping[str, Any]) -> dict[str, Any]:

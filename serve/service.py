@@ -58,6 +58,9 @@ SECONDS_TO_MEASURE: Final = 10.0
 """How old the number of bytes may be that a user has stored."""
 MOST_TOLD: Final = 10
 """How many mistakes in a request are told."""
+Priority = Callable[[str | None, Mapping[str, Any]], int]
+"""Returns the priority of a run in the queue, given its user and the body of its request: higher
+ones go first."""
 Found = TypeVar("Found")
 Asked = TypeVar("Asked", bound=BaseModel)
 _KINDS: Final[Mapping[type, str]] = {
@@ -84,6 +87,7 @@ class Service:
         webhooks: the addresses that runs may name as webhooks.
         news: wakes the readers of a thread when a run has begun.
         targets: where the graphs are found, for tests that replay threads.
+        priority: decides which runs of a queue go first; None if all are alike.
         logs: what nodes have logged, for the page.
         is_open: whether `open` has completed.
         auth: None if there are no users.
@@ -100,6 +104,7 @@ class Service:
     is_open: bool = False
     webhooks: Allowed = field(default_factory=lambda: Allowed([]))
     news: ThreadNews = field(default_factory=ThreadNews)
+    priority: Priority | None = None
     logs: NodeLogs = field(init=False)
     _own: dict[str, Record] = field(default_factory=dict)
     _parsing: asyncio.Lock = field(default_factory=asyncio.Lock)

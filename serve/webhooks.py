@@ -9,7 +9,6 @@ none: the next one sends it. Delivery is at least once; a receiver recognizes a 
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,15 +16,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-import h11
+import httpx
 
 from ..store.base import ItemChangedError
 from .encode import decode, describe_error, encode
-from .errors import Refused
+from .errors import LOG, Refused
 from .json_messages import for_clients
 from .records import Put, Record, Records, now, seconds_until, select
-
-LOG = logging.getLogger("stategraph.serve")
 
 PAUSES: Final = (1.0, 5.0, 30.0, 120.0)
 """Seconds between attempts."""
@@ -37,7 +34,6 @@ SECONDS_BETWEEN_LOOKS: Final = 5.0
 """How often a server looks for deliveries that other servers have left. It is notified of its
 own."""
 MOST_AT_ONCE: Final = 8
-CHUNK: Final = 2**14
 _PORTS: Final = {"http": 80, "https": 443}
 _RETRIED: Final = (408, 425, 429)
 
@@ -222,10 +218,10 @@ class Webhooks:
         body = encode({**delivery["told"], "webhook_sent_at": now()})
         try:
             async with asyncio.timeout(TIMEOUT):
-                status = await _post(parse(delivery["url"]), body)
+                status = await _post(delivery["url"], body)
         except TimeoutError:
             return f"it took longer than {TIMEOUT:g} s", True
-        except (OSError, h11.ProtocolError) as error:
+        except (httpx.HTTPError, OSError) as error:
             return f"{type(error).__name__}: {error}", True
         if 200 <= status < 300:
             return None, False
@@ -242,44 +238,22 @@ class Webhooks:
         return puts
 
 
-async def _post(address: Address, body: bytes) -> int:
+async def _post(url: str, body: bytes) -> int:
     """Send a request and return the status of the response. Follows no redirect, uses no proxy, and
     reads no more of the response than its head.
 
     Raises:
-        OSError: the receiver cannot be reached.
-        h11.ProtocolError: it has closed the connection, or what it has answered is not HTTP.
+        httpx.HTTPError: the receiver cannot be reached, or what it has answered is not HTTP.
     """
-    is_secure = address.scheme == "https"
+    headers = {"Content-Type": "application/json", "User-Agent": "stategraph"}
     # Made on a thread, since it reads the certificates of all authorities.
-    context = await asyncio.to_thread(ssl.create_default_context) if is_secure else None
-    http = h11.Connection(h11.CLIENT)
-    request = _head(address, len(body)), h11.Data(data=body), h11.EndOfMessage()
-    reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
-    try:
-        writer.writelines(http.send(each) or b"" for each in request)
-        await writer.drain()
-        while not isinstance(event := http.next_event(), h11.Response):  # skip "100 Continue"
-            if event is h11.NEED_DATA:
-                http.receive_data(await reader.read(CHUNK))
-        return event.status_code
-    finally:
-        writer.transport.abort()  # `close` would wait for a receiver that does not read
-
-
-def _head(address: Address, length: int) -> h11.Request:
-    """Return the head of a request."""
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    port = "" if address.port == _PORTS[address.scheme] else f":{address.port}"
-    target = address.path + (f"?{address.query}" if address.query else "")
-    headers = {
-        "Host": f"{host}{port}",
-        "User-Agent": "stategraph",
-        "Content-Type": "application/json",
-        "Content-Length": f"{length}",
-        "Connection": "close",
-    }
-    return h11.Request(method="POST", target=target, headers=[*headers.items()])
+    is_secure = url.startswith("https:")
+    context = await asyncio.to_thread(ssl.create_default_context) if is_secure else False
+    async with (
+        httpx.AsyncClient(verify=context, trust_env=False, timeout=None) as client,
+        client.stream("POST", url, content=body, headers=headers) as response,
+    ):
+        return response.status_code
 
 
 def _in(seconds: float) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
+from functools import lru_cache
 from inspect import Parameter, signature
 from typing import Any, Final
 
@@ -73,7 +73,7 @@ class Views(Handlers):
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known = lru_cache(MOST_INDEXES)(_Known)
         self._pool = ThreadPoolExecutor(THREADS, "stategraph-views")
         self._graphs: dict[str, tuple[str, dict[str, Any]]] = {}
 
@@ -139,12 +139,7 @@ class Views(Handlers):
 
         async def handle(request: Request, thread: Record) -> Response:
             id, app = thread["thread_id"], self._app(thread)
-            known = self._known.pop(id, None)
-            if known is None or known.pages.app is not app:
-                known = _Known(id, app)
-            self._known[id] = known
-            while len(self._known) > MOST_INDEXES:
-                self._known.popitem(last=False)
+            known = self._known(id, app)
             since = await self._busy_since(id)
             given = {each.name: _argument(request, each) for each in parameters}
             said = {key: value for key, value in given.items() if value is not None}

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from ..bodies import Few, Many, RunBody
 from ..encode import decode, encode
 from ..errors import TOO_MANY, Refused
-from ..events.event import PING, stream
+from ..events import stream
 from ..handlers import Handlers, User, route
 from ..json_messages import prompt_of, role_of, text_of
 from ..records import Record
@@ -137,7 +137,7 @@ class A2a(Handlers):
 
     async def _call(
         self, assistant_id: str, body: RpcBody, owner: User
-    ) -> Record | AsyncIterator[Record | None]:
+    ) -> Record | AsyncIterator[Record]:
         """Return the result of a call, or the events that it streams."""
         method = body.method
         if method in ("message/send", "message/stream"):
@@ -212,15 +212,13 @@ class A2a(Handlers):
         named = {"kind": "task", "id": _id_of(run), "contextId": thread_id}
         return {**named, "status": told, "artifacts": artifacts}
 
-    async def _follow(self, run: Record) -> AsyncIterator[Record | None]:
-        """Yield the events of a task until it ends or asks; None for a heartbeat."""
+    async def _follow(self, run: Record) -> AsyncIterator[Record]:
+        """Yield the events of a task until it ends or asks."""
         yield await self._task(run)
         sent: set[str] = set()
         place = {"taskId": _id_of(run), "contextId": run["thread_id"]}
         update = {"kind": "artifact-update", **place}
         async for some in self._runs.events(run, 0):
-            if not some:
-                yield None
             for event in some:
                 message = event.value[0] if event.kind == "messages" else {"role": "none"}
                 text = text_of(message.get("content"))
@@ -237,9 +235,9 @@ class A2a(Handlers):
             yield {"kind": "status-update", **place, "status": task["status"], "final": True}
 
 
-async def _encode(head: Record, results: AsyncIterator[Record | None]) -> AsyncIterator[bytes]:
+async def _encode(head: Record, results: AsyncIterator[Record]) -> AsyncIterator[bytes]:
     async for each in results:
-        yield PING if each is None else _sse({**head, "result": each})
+        yield _sse({**head, "result": each})
 
 
 def _sse(told: Record) -> bytes:

@@ -53,14 +53,12 @@ class Assistants(Handlers):
     @route("POST /assistants/search")
     async def search(self, owner: User, body: AssistantSearch) -> list[Record]:
         """Send the assistants that match."""
-        wanted = body.filter("graph_id", "name")
-        found = await self._records.search("assistants", filter=wanted, owner=owner, **body.page)
-        return [select(each, body.select) for each in found]
+        return await self._search("assistants", owner, body)
 
     @route("POST /assistants/count")
     async def count(self, owner: User, body: AssistantSearch) -> int:
         """Send how many assistants match."""
-        return await self._records.count("assistants", body.filter("graph_id", "name"), owner)
+        return await self._records.count("assistants", body.filter, owner)
 
     @route("GET /assistants/{assistant_id}")
     async def get(self, assistant: Record) -> Record:
@@ -112,7 +110,7 @@ class Assistants(Handlers):
     async def versions(self, assistant: Record, body: AssistantSearch) -> list[Record]:
         """Send the versions of an assistant, the latest first."""
         id = assistant["assistant_id"]
-        found = await self._records.search("versions", id, filter=body.filter())
+        found = await self._records.search("versions", id, filter=body.filter)
         found.sort(key=lambda each: int(each["version"]), reverse=True)
         page = found[body.offset : body.offset + body.limit]
         return [select(each, None) for each in page]

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from ..bodies import BatchBody, CancelBody, CancelQuery, JoinQuery, RunBody, RunQuery
 from ..errors import Refused
-from ..events.event import encode_events, read_id, stream
+from ..events import encode_events, read_id, stream
 from ..handlers import Handlers, User, route
 from ..records import Record, may_see, select
 from ..runs.new_runs import begin_run

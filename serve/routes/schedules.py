@@ -4,19 +4,17 @@ the runs."""
 from __future__ import annotations
 
 import asyncio
-import logging
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from ...workers.cron import check_cron
 from ..bodies import CronBody, CronChange, CronSearch, RunBody
-from ..errors import Refused
+from ..errors import LOG, Refused
 from ..handlers import Handlers, User, route
 from ..records import Changes, Put, Record, now, select
 from ..runs.new_runs import begin_run, check_modes
 from ..service import Service, validate
 
-LOG = logging.getLogger("stategraph.serve")
 LONGEST_SLEEP = 60.0
 """Seconds after which a change of the system clock is noticed."""
 FIRED = "last_run_date"
@@ -67,15 +65,12 @@ class Schedules(Handlers):
     @route("POST /runs/crons/search")
     async def search(self, owner: User, body: CronSearch) -> list[Record]:
         """Send the schedules that match."""
-        page = {**body.page, "sort_by": body.sort_by or "created_at"}
-        wanted = _conditions(body)
-        found = await self._records.search("crons", filter=wanted, owner=owner, **page)
-        return [select(each, body.select) for each in found]
+        return await self._search("crons", owner, body)
 
     @route("POST /runs/crons/count")
     async def count(self, owner: User, body: CronSearch) -> int:
         """Send how many schedules match."""
-        return await self._records.count("crons", _conditions(body), owner)
+        return await self._records.count("crons", body.filter, owner)
 
     @route("GET /runs/crons/{cron_id}")
     async def get(self, cron: Record) -> Record:
@@ -173,10 +168,6 @@ class Schedules(Handlers):
                 return moment + timedelta(seconds=RETRY_SECONDS)
             await self._records.put(moved, seen=[("crons", id, record)])
         return after
-
-
-def _conditions(body: CronSearch) -> Record:
-    return body.filter("assistant_id", "thread_id", "enabled")
 
 
 def _next(text: str, zone: str, moment: datetime, end: str | None) -> str | None:

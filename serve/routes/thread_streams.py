@@ -18,7 +18,7 @@ from starlette.responses import Response
 from ..bodies import ThreadStreamQuery
 from ..encode import describe_snapshot, encode
 from ..errors import Refused
-from ..events.event import PING, RunEvent, read_id, sse, stream
+from ..events import RunEvent, read_id, sse, stream
 from ..handlers import Handlers, User, route
 from ..records import Record, may_see
 from ..runs.thread_runs import Begin, Ended, ThreadRuns, moment_of
@@ -87,9 +87,6 @@ class ThreadEvents:
             async for part in self._run(last.begin, last.number + 1):
                 yield part
         async for begin in self._runs.follow(last.begin):
-            if begin is None:
-                yield PING
-                continue
             if not await self._is_visible():
                 return
             async for part in self._run(begin, None if begin.run_id in joined else 0):
@@ -110,7 +107,7 @@ class ThreadEvents:
         async for part in self._runs.read(record, start):
             if isinstance(part, Ended):
                 yield await self._end(begin, *part)
-            elif told := b"".join(self._wanted(begin, part)) if part else PING:
+            elif told := b"".join(self._wanted(begin, part)):
                 yield told
 
     def _wanted(self, begin: Begin, some: Sequence[RunEvent]) -> Iterator[bytes]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any
 from uuid import uuid4
 
 from starlette.requests import Request
@@ -29,7 +28,7 @@ from ..bodies import (
     Ttl,
 )
 from ..encode import describe_interrupts, describe_snapshot
-from ..errors import Refused
+from ..errors import LOG, Refused
 from ..handlers import Handlers, User, route
 from ..json_messages import for_clients, from_clients
 from ..parts import STATE_FIELDS, extract, select_fields
@@ -46,7 +45,6 @@ from ..records import (
 from ..service import answer, config_of, graph_assistant, refusing
 from ..transfer import export_thread
 
-LOG: Final = logging.getLogger("stategraph.serve")
 SECONDS_BETWEEN_LOOKS: float = 60.0
 """How often a server looks for threads whose `ttl` is over."""
 
@@ -281,7 +279,7 @@ class Threads(Handlers):
 
     async def _conditions(self, body: ThreadSearch) -> dict[str, Any]:
         """Return the conditions that the store itself can check."""
-        return {**body.filter(), **await self._service.having_status(body.status)}
+        return {**body.filter, **await self._service.having_status(body.status)}
 
     async def _refuse_busy(self, id: str) -> None:
         if await self._runs.is_busy(id):

@@ -4,19 +4,18 @@ for readers who reconnect."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from ...checkpoint.base import ERROR
 from ...pregel.app import Pregel
 from ...pregel.control import RunControl
 from ...pregel.names import COPY
-from ...pregel.types import Command, Interrupt, Send
+from ...pregel.types import Command, Send
 from ..bodies import list_ends
-from ..encode import describe_error, encode, with_questions
+from ..encode import describe_error, encode
 from ..errors import Refused
-from ..events.chunks import ChunkEvents
-from ..events.log import MOST_BYTES_OF_ALL, EventLog, KeptBytes
+from ..events import MOST_BYTES_OF_ALL, ChunkEvents, EventLog, KeptBytes
 from ..json_messages import for_clients
 from ..records import Put, Record
 from ..webhooks import delivery_of
@@ -32,6 +31,7 @@ class Execution:
         record: what is stored of it.
         owner: the user whose run it is; "" where there are no users.
         thread: the record of its thread when the run was begun, if that is known.
+        worker: waits for its turn, executes it as its `task`, and stores its end.
         result: the newest state, or `{"__error__": ...}`.
         body: the final result, as JSON.
         stopped: how it was stopped, if it was.
@@ -56,6 +56,7 @@ class Execution:
         self.result: Any = None
         self.body: bytes = b"null"
         self.task: asyncio.Task[None] | None = None
+        self.worker: asyncio.Task[Any] | None = None
         self.is_left: bool = False
 
     @property
@@ -66,11 +67,6 @@ class Execution:
     def size(self) -> int:
         """The bytes kept for readers that reconnect."""
         return self.events.size + len(self.body) + len(encode(self.record))
-
-    def ask(self, questions: Sequence[Interrupt]) -> None:
-        """Record the questions with which it has paused: the last values that were sent may lack
-        some."""
-        self.result = with_questions(self.result, questions)
 
     def fail(self, error: BaseException) -> None:
         """Record an exception that the graph has raised, and send it to the readers."""
@@ -91,9 +87,9 @@ class Execution:
         self.ended.set()
 
     def shrink(self) -> None:
-        """Drop what nobody asks for after the end: the request, and the task, whose error holds
+        """Drop what nobody asks for after the end: the request, and the tasks, whose error holds
         the frames of a node that has failed."""
-        self.task = self.thread = None
+        self.task = self.worker = self.thread = None
         self.events.release()
         self.record = {**self.record, "kwargs": {}}
 

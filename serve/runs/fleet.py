@@ -17,7 +17,6 @@ the pointer is still the one that it read. `look` settles runs that nobody waits
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from datetime import timedelta
@@ -31,9 +30,8 @@ from ...pregel.errors import ThreadBusyError
 from ...workers import JobResult, Queue, When
 from ...workers.jobs import LISTED, OPEN, Status, check_config
 from ..encode import describe_error, encode, with_questions
-from ..errors import Refused
-from ..events.chunks import engine_mode
-from ..events.event import Events
+from ..errors import LOG, Refused
+from ..events import Events, engine_mode
 from ..json_messages import for_clients
 from ..limits import OpenRuns
 from ..records import Changes, Put, Record, Records, seconds_until
@@ -43,7 +41,6 @@ from .runner import Runner, Stop, puts_of_begin, puts_of_deletion
 from .settler import Settler, is_as_told, is_parked, read_result, run_status
 from .worker_threads import WorkerThreads
 
-LOG = logging.getLogger("stategraph.serve")
 Found = TypeVar("Found")
 
 SECONDS_BETWEEN_LOOKS: Final = 1.0
@@ -158,6 +155,7 @@ class FleetRuns(Runner):
             record["thread_id"],
             read_input(asked),
             run_id=record["run_id"],
+            priority=asked.get("priority", 0),
             fairness_key=record["owner"] or "",
             config=_job_config(record),
             when=When(delay=delay) if delay else None,

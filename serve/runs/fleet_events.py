@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Final
 
 from ...checkpoint.errors import DamagedError, UnknownTypeError
 from ...workers import ChunksGoneError, Queue, StreamChunk
 from ..encode import describe_error, encode
-from ..events.chunks import ChunkEvents
-from ..events.event import Events, RunEvent, failure
-from ..events.log import PING_SECONDS
+from ..events import ChunkEvents, Events, RunEvent, failure
 from ..records import Record
 from .settler import read_result
 
@@ -42,12 +39,9 @@ async def read_events(
         yield [RunEvent(0, "metadata", (), encode({"run_id": run_id, "attempt": 1}))]
     events = ChunkEvents(record["kwargs"])
     last = after = 0 if events.has_memory else max(0, start // _EACH - 1)
-    reader = _Reader(queue.astream(thread_id, run_id=run_id, after=after), stopping)
+    chunks = queue.astream(thread_id, run_id=run_id, after=after)
     try:
-        async for chunk in reader:
-            if chunk is None:
-                yield []
-                continue
+        async for chunk in _read_ahead(chunks, stopping):
             last = chunk.seq
             for place, told in enumerate(events.of(chunk.ns, chunk.mode, chunk.data)):
                 kind, data, ns = told
@@ -59,8 +53,6 @@ async def read_events(
     except (DamagedError, UnknownTypeError) as error:  # a chunk that cannot be read
         yield [failure(describe_error(error))]
         return
-    finally:
-        reader.leave()
     if stopping.is_set():
         return
     found = await read_result(queue, record, 0)
@@ -68,54 +60,36 @@ async def read_events(
         yield [failure(describe_error(found.error), id)]
 
 
-class _Reader:
-    """Reads the chunks of a run in a task of its own: when a client leaves, its request is
-    cancelled at every `await`, so it could not wait until the read in progress has ended.
+async def _read_ahead(
+    chunks: AsyncIterator[StreamChunk], stopping: asyncio.Event
+) -> AsyncIterator[StreamChunk]:
+    """Yield the chunks of a run until it ends or the server stops. They are read in a task of its
+    own: when a client leaves, its request is cancelled at every `await`, so it could not wait until
+    the read in progress has ended."""
+    found: asyncio.Queue[StreamChunk | Exception | None] = asyncio.Queue()
+    space = asyncio.Semaphore(_MOST_AHEAD)
 
-    Args:
-        stopping: no more chunks are yielded once it is set.
-    """
+    async def read() -> None:
+        try:
+            async for chunk in chunks:
+                await space.acquire()
+                found.put_nowait(chunk)
+        except Exception as error:
+            found.put_nowait(error)
+        else:
+            found.put_nowait(None)
 
-    def __init__(self, chunks: AsyncIterator[StreamChunk], stopping: asyncio.Event) -> None:
-        self._stopping = stopping
-        self._found: deque[StreamChunk] = deque()
-        self._wake, self._space = asyncio.Event(), asyncio.Event()
-        self._reading = asyncio.create_task(self._read(chunks))
-        self._stop = asyncio.create_task(stopping.wait())
-        for task in (self._reading, self._stop):
-            task.add_done_callback(self._on_done)
+    async def stop() -> None:
+        await stopping.wait()
+        found.put_nowait(None)
 
-    async def __aiter__(self) -> AsyncIterator[StreamChunk | None]:
-        """Yield the chunks, and None whenever none has come for a while."""
-        while not self._stopping.is_set():
-            if self._found:
-                yield self._found.popleft()
-                self._space.set()
-            elif self._reading.done():
-                self._reading.result()
-                return
-            else:
-                self._wake.clear()
-                try:
-                    async with asyncio.timeout(PING_SECONDS):
-                        await self._wake.wait()
-                except TimeoutError:
-                    yield None
-
-    def leave(self) -> None:
-        """Stop reading."""
-        self._stop.cancel()
-        self._reading.cancel()
-
-    async def _read(self, chunks: AsyncIterator[StreamChunk]) -> None:
-        async for chunk in chunks:
-            self._found.append(chunk)
-            self._wake.set()
-            if len(self._found) >= _MOST_AHEAD:
-                self._space.clear()
-                await self._space.wait()
-
-    def _on_done(self, task: asyncio.Task[Any]) -> None:
-        if not task.cancelled():
-            task.exception()  # otherwise asyncio logs it as never retrieved
-        self._wake.set()
+    tasks = [asyncio.create_task(each()) for each in (read, stop)]
+    try:
+        while (each := await found.get()) is not None and not stopping.is_set():
+            if isinstance(each, Exception):
+                raise each
+            yield each
+            space.release()
+    finally:
+        for task in tasks:
+            task.cancel()

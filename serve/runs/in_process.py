@@ -3,22 +3,20 @@ stored before it begins, so a server that was killed continues it when it starts
 
 Theory of operation: a run has a record, which clients see, and until it ends a pointer among the
 "unfinished", which the next server looks for. `submit` writes both atomically, together with the
-stops of the runs that it replaces. Then the run waits in the lane of its thread. The lane's worker
-executes one run after the other, and the end is written atomically: the record and the thread
-are updated, and the pointer is deleted. So a crash leaves either a pointer or an end. The next
-server repeats each run with a pointer under the same `run_id`, by which the graph takes its input
-only once; a run whose pointer says `stopped` ends without being run.
+stops of the runs that it replaces. Then the run waits in the lane of its thread, in a task of its
+own, until it is the first. Its end is written atomically: the record and the thread are updated,
+and the pointer is deleted. So a crash leaves either a pointer or an end. The next server repeats
+each run with a pointer under the same `run_id`, by which the graph takes its input only once; a run
+whose pointer says `stopped` ends without being run.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...checkpoint.base import ERROR, BaseCheckpointSaver
@@ -29,35 +27,18 @@ from ...pregel.errors import GraphDrained
 from ...pregel.log import log_failed_run
 from ...pregel.names import GRAPH
 from ...pregel.program.version import find_version
-from ...store.base import ItemChangedError
-from ..errors import Refused
-from ..events.event import Events
-from ..events.log import KeptBytes
+from ..encode import with_questions
+from ..errors import LOG, Refused
+from ..events import Events, KeptBytes
 from ..limits import OpenRuns
-from ..records import Changes, Put, Record, Records, now, pointer_to, seconds_until
-from .execution import EndedRuns, Execution, forget_steps, last_changes, stream_run
+from ..records import Changes, Put, Record, Records, pointer_to, seconds_until
+from .execution import EndedRuns, Execution, stream_run
 from .runner import Runner, Stop, puts_of_begin
-
-LOG = logging.getLogger("stategraph.serve")
+from .settler import Outcome, Seen, Settler
 
 PAUSES: Final = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds between attempts to store the end of a run. Clients that wait for it are answered after
 the first."""
-
-
-@dataclass
-class _Lane:
-    """The runs of one thread: the current one, and those that wait for it.
-
-    To change them, hold the lock of the thread's record until the change is stored.
-    """
-
-    waiting: deque[Execution] = field(default_factory=deque)
-    current: Execution | None = None
-    worker: asyncio.Task[None] | None = None
-
-    def live(self) -> list[Execution]:
-        return [*([self.current] if self.current else []), *self.waiting]
 
 
 class Runs(Runner):
@@ -78,11 +59,13 @@ class Runs(Runner):
     ) -> None:
         super().__init__(graphs, records, open_runs)
         self._serves = serves
-        self._lanes: dict[str, _Lane] = {}
+        self._settler = Settler(graphs, records, pins_versions=True)
+        # By thread, the runs whose time has come; the first is being executed. To change one, hold
+        # the lock of the thread's record until the change is stored.
+        self._lanes: dict[str, list[Execution]] = {}
         self._ended = EndedRuns()
         self._kept = KeptBytes()  # the events of live runs
         self._live: dict[str, Execution] = {}
-        self._later: dict[str, asyncio.TimerHandle] = {}  # of delayed runs that have not begun
         self._stopped_at = 0.0  # when the stop began, by the monotonic clock
 
     # -- begin -------------------------------------------------------------------------------------
@@ -133,18 +116,11 @@ class Runs(Runner):
         self._live[execution.id] = execution
         self._open.add(execution.id, execution.owner)
         seconds = seconds_until(pointer_to(execution.record)["begins_at"])
-        if seconds > 0 and execution.stopped is None:
-            loop = asyncio.get_running_loop()
-            self._later[execution.id] = loop.call_later(seconds, self._begin_later, execution)
-            return
-        lane = self._lanes.setdefault(execution.thread_id, _Lane())
-        lane.waiting.append(execution)
-        if lane.worker is None:
-            lane.worker = asyncio.create_task(self._work(execution.thread_id, lane))
-
-    def _begin_later(self, execution: Execution) -> None:
-        del self._later[execution.id]
-        self._enqueue(execution)
+        if seconds <= 0 or execution.stopped is not None:
+            seconds = 0.0
+            self._lanes.setdefault(execution.thread_id, []).append(execution)
+        work = self._work(execution, seconds)
+        asyncio.create_task(work)  # noqa: RUF006 its first step makes it the `worker`
 
     async def _begin(self, record: Record, also: Changes, thread: Record | None) -> None:
         """Store a run, and begin it as soon as its thread is free; see `Runner`."""
@@ -162,7 +138,7 @@ class Runs(Runner):
 
     async def _store(self, execution: Execution, also: Changes) -> None:
         """Store a new run and, in the same write, the stops of the runs that it replaces."""
-        before = self._live_of(execution.thread_id)
+        before = self._lanes.get(execution.thread_id, [])
         is_later = bool(execution.record["kwargs"].get("after_seconds"))
         strategy: Any = "enqueue" if is_later else execution.record["multitask_strategy"]
         if before and strategy == "reject":
@@ -170,44 +146,47 @@ class Runs(Runner):
                 409,
                 "the thread is busy: wait for its run to end, or choose another multitask_strategy",
             )
-        stopped = before if strategy in ("interrupt", "rollback") else []
+        stopped = [*before] if strategy in ("interrupt", "rollback") else []
         await self._records.put(
             *puts_of_begin(execution.record),
-            *(
-                ("unfinished", each.id, pointer_to(each.record, strategy), each.thread_id)
-                for each in stopped
-            ),
+            *(_put_of_stop(each, strategy) for each in stopped),
             *also.puts,
             seen=also.seen,
         )
         for each in stopped:
-            await self._stop(each, strategy)
+            self._stop(each, strategy)
 
     # -- the runs of a thread ----------------------------------------------------------------------
 
-    def _live_of(self, thread_id: str) -> list[Execution]:
-        return self._lanes.get(thread_id, _Lane()).live()
-
-    async def _work(self, thread_id: str, lane: _Lane) -> None:
-        """Execute the waiting runs, one after the other."""
-        while lane.waiting and not self.stopping.is_set():
-            execution = lane.current = lane.waiting.popleft()
-            if execution.stopped is None:
+    async def _work(self, execution: Execution, seconds: float) -> None:
+        """Execute a run when its time and its turn have come, and store its end. A run that is
+        stopped before that ends at once."""
+        id, lane = execution.thread_id, self._lanes.get(execution.thread_id, [])
+        execution.worker = asyncio.current_task()  # a task that has not begun must not be cancelled
+        try:
+            if execution.stopped is None and not execution.is_left:
+                if execution not in lane:
+                    await asyncio.sleep(seconds)
+                    lane = self._lanes.setdefault(id, [])
+                    lane.append(execution)
+                while lane[0] is not execution:
+                    assert lane[0].worker is not None
+                    await asyncio.wait([lane[0].worker])
                 app = self._graphs[execution.record["graph_id"]]
                 execution.task = asyncio.create_task(stream_run(app, execution))
                 await asyncio.wait([execution.task])
-            async with self._records.lock("threads", thread_id):
-                await self._finish(execution)
-                lane.current = None
-                self._drop_idle(thread_id, lane)
-            self._release(execution)  # last, so that whoever has waited finds the thread idle
-        lane.worker = None
-        self._drop_idle(thread_id, lane)
-
-    def _drop_idle(self, thread_id: str, lane: _Lane) -> None:
-        """Drop a lane that has no runs; a later run creates a new one."""
-        if not lane.live() and self._lanes.get(thread_id) is lane:
-            del self._lanes[thread_id]
+        except asyncio.CancelledError:
+            if execution.task is not None or not (execution.stopped or execution.is_left):
+                raise
+        if execution.task is None and execution.is_left:
+            return
+        async with self._records.lock("threads", id):
+            await self._finish(execution)
+            if execution in lane:
+                lane.remove(execution)
+            if not lane and self._lanes.get(id) is lane:
+                del self._lanes[id]
+        self._release(execution)  # last, so that whoever has waited finds the thread idle
 
     async def _finish(self, execution: Execution) -> None:
         """Store the end of a run. Never raises: the next server continues a run whose end cannot be
@@ -216,65 +195,40 @@ class Runs(Runner):
         if status is None:
             execution.is_left = True
             return
+        values = execution.result
         for pause in (*PAUSES, 0.0):
             try:
-                await self._write_end(execution, status)
-                break
+                await self._write_end(execution, status, values)
+                return
             except Exception:
                 LOG.exception("the end of the run %s could not be stored", execution.id)
+            execution.record = {**execution.record, "status": status}  # final, though not stored
             execution.close()
             if self.stopping.is_set():
                 break
             await self._stops_within(pause)
 
-    async def _write_end(self, execution: Execution, status: str) -> None:
-        """Store the end of a run: its record, the status of its thread, its webhook, and that it
-        has no pointer any more.
+    async def _write_end(self, execution: Execution, status: str, values: Any) -> None:
+        """Store the end of a run with its newest state.
 
         Raises:
             Exception: the database does not take it. It may be repeated.
         """
-        record = {**execution.record, "status": status, "updated_at": now()}
-        app = self._graphs[record["graph_id"]]
-        await forget_steps(app, record, is_taken_back=execution.stopped == "rollback")
-        standing, failed = None, execution.result[ERROR] if status == "error" else None
-        if not record["kwargs"]["temporary"]:
-            settled = "error" if failed else await self._settled(execution)
-            standing = {"status": settled, "error": failed, "updated_at": now()}
-            if (version := app.program.version) is not None:
-                standing["version"] = version if settled == "interrupted" else None
-        execution.record = record  # from here on its status is final, even if storing it fails
-        changes = last_changes(record, execution.stopped, execution.result, failed)
-        await self._put_end(execution, changes, standing)
+        app, record = self._graphs[execution.record["graph_id"]], execution.record
+        error = values[ERROR] if status == "error" else None
+        if execution.control.paused:  # the last values that were sent may lack some questions
+            state = await app.aget_state({"configurable": {"thread_id": execution.thread_id}})
+            values = execution.result = with_questions(values, state.interrupts)
+        is_over = execution.control.paused is False and not execution.stopped and not app.inbox
+        outcome = Outcome(status, values, error, is_over)
 
-    async def _settled(self, execution: Execution) -> str:
-        """Return a thread's status after a run, which depends on whether work is left in it."""
-        app = self._graphs[execution.record["graph_id"]]
-        if execution.control.paused is False and not execution.stopped and not app.inbox:
-            return "idle"  # the graph has ended
-        config: Any = {"configurable": {"thread_id": execution.thread_id}}
-        state = await app.aget_state(config)
-        if execution.control.paused and state.interrupts:
-            execution.ask(state.interrupts)
-        return "interrupted" if state.next else "idle"
+        async def end() -> Record | None:
+            thread, execution.thread = execution.thread, None  # if it has changed, all is read anew
+            seen = Seen(pointer_to(record, execution.stopped), thread) if thread else None
+            return await self._settler.end(record, outcome, seen)
 
-    async def _put_end(
-        self, execution: Execution, changes: list[Put], standing: Record | None
-    ) -> None:
-        """Write the end of a run and the status of its thread, or None if the thread was deleted
-        with the run. The thread's record is read unless the one with which the run was begun is
-        still current."""
-        id, thread = execution.thread_id, execution.thread
-        if standing is not None and thread is not None:
-            with suppress(ItemChangedError):
-                seen: list[Put] = [("threads", id, thread)]
-                put: Put = ("threads", id, {**thread, **standing})
-                await self._records.put(*changes, put, seen=seen)
-                return
-        thread = None if standing is None else await self._records.find("threads", id)
-        if standing is not None and thread is not None:
-            changes = [*changes, ("threads", id, {**thread, **standing})]
-        await self._records.put(*changes)
+        ended = await self._records.repeat("threads", end)
+        execution.record = ended or record
 
     def _release(self, execution: Execution) -> None:
         """Tell all readers that a run has ended here, and keep it for those that reconnect."""
@@ -361,13 +315,11 @@ class Runs(Runner):
         if execution is None:
             return False
         async with self._records.lock("threads", execution.thread_id):
-            is_later = execution.id in self._later
-            if not is_later and execution not in self._live_of(execution.thread_id):
+            if self._live.get(execution.id) is not execution:
                 return False
-            pointer = pointer_to(execution.record, how)
-            await self._records.put(("unfinished", execution.id, pointer, execution.thread_id))
-            await self._stop(execution, how)
-        if wait:
+            await self._records.put(_put_of_stop(execution, how))
+            self._stop(execution, how)
+        if wait or execution.task is None:  # what has not begun ends at once
             await execution.ended.wait()
         return True
 
@@ -377,7 +329,7 @@ class Runs(Runner):
 
     async def wait_until_free(self, thread_id: str) -> None:
         """Wait until the runs that a thread has now have ended."""
-        for execution in self._live_of(thread_id):
+        for execution in [*self._lanes.get(thread_id, [])]:
             await execution.ended.wait()
 
     def is_left(self, record: Record) -> bool:
@@ -385,46 +337,42 @@ class Runs(Runner):
         execution = self._find(record["run_id"])
         return execution is not None and execution.is_left
 
-    async def _stop(self, execution: Execution, how: Stop) -> None:
-        """Stop a run. The stop has been stored, and the caller holds the lock of its thread."""
+    def _stop(self, execution: Execution, how: Stop) -> None:
+        """Stop a run. The stop has been stored."""
         if execution.stopped != "rollback":
             execution.stopped = how
-        lane = self._lanes.get(execution.thread_id, _Lane())
-        timer = self._later.pop(execution.id, None)
-        if timer is not None or execution in lane.waiting:
-            if timer is not None:
-                timer.cancel()
-            else:
-                lane.waiting.remove(execution)  # before any await, or the lane could begin it
-            await self._finish(execution)
-            self._release(execution)
-        elif execution.task is not None:
-            execution.task.cancel()
+        if (task := execution.task or execution.worker) is not None:
+            task.cancel()
 
     def _begin_to_stop(self) -> None:
-        """Let the current runs pause at their next barrier."""
+        """Let the current runs pause at their next barrier, and leave the others."""
         if self.stopping.is_set():
             return
         self.stopping.set()
         self._stopped_at = time.monotonic()
-        for execution in [*self._live.values()]:
+        for execution in self._live.values():
             execution.control.request_drain("the server stops")
-        for timer in self._later.values():
-            timer.cancel()
-        waiting = [each for lane in self._lanes.values() for each in lane.waiting]
-        for execution in [*waiting, *(self._live[id] for id in self._later)]:
-            execution.leave()
+            if execution.task is None:
+                execution.leave()
+                if execution.worker is not None:
+                    execution.worker.cancel()
 
     async def close(self, seconds: float) -> None:
         """Let all runs pause at their next barrier; the next server continues them. Runs that take
         longer than this many seconds from the beginning of the stop are cancelled."""
         self._begin_to_stop()
         left = self._stopped_at + seconds - time.monotonic()
-        workers = [lane.worker for lane in self._lanes.values() if lane.worker is not None]
+        workers = {each.worker for each in self._live.values() if each.worker is not None}
         if workers:
             await asyncio.wait(workers, timeout=max(0.0, left))
-        for execution in [*self._live.values()]:
+        for execution in self._live.values():
             if execution.task is not None:
                 execution.task.cancel()
-        if left_over := {*workers, *self._background}:
+        if left_over := workers | self._background:
             await asyncio.wait(left_over, timeout=seconds)  # a database may not answer
+
+
+def _put_of_stop(execution: Execution, how: Stop) -> Put:
+    """Return what is written when a run is stopped: the pointer to it says how."""
+    how = "rollback" if execution.stopped == "rollback" else how
+    return "unfinished", execution.id, pointer_to(execution.record, how), execution.thread_id

@@ -12,7 +12,7 @@ from ...pregel.errors import nearest
 from ...pregel.names import START
 from ..bodies import RunBody, check_segment
 from ..errors import Refused
-from ..events.chunks import CALLBACK_EVENTS
+from ..events import CALLBACK_EVENTS
 from ..json_messages import from_clients
 from ..records import DELETED, NOTHING_ELSE, TAKEN_BACK, Changes, Record, may_see, now
 from ..routes.threads import new_thread
@@ -54,6 +54,9 @@ async def begin_run(
         record = _new_run(
             app, id or str(uuid4()), thread, assistant, body, said, is_temporary=is_temporary
         )
+        if service.priority is not None:
+            asked = body.model_dump(exclude_unset=True)
+            record["kwargs"]["priority"] = service.priority(owner, asked)
         known = {"graph_id": assistant["graph_id"], "assistant_id": assistant["assistant_id"]}
         is_told = not is_new and known.items() <= thread["metadata"].items()
         puts, seen = [*also.puts], [*also.seen]

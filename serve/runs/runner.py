@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import Refused
-from ..events.event import Events
+from ..events import Events
 from ..limits import OpenRuns
 from ..records import NOTHING_ELSE, Changes, Put, Record, Records, pointer_to
 

@@ -1,5 +1,5 @@
-"""Writes the record of a run when its job has ended, is parked, or is tried again. Any server may
-be the first to notice, and several may at once."""
+"""Writes the record of a run, and of its thread, when it has ended or its job is parked or tried
+again. With workers any server may be the first to notice, and several may at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...checkpoint.errors import DamagedError, UnknownTypeError
 from ...pregel.app import Pregel
 from ...workers import JobResult, Queue
 from ...workers.jobs import OPEN
-from ..encode import describe_error
+from ..encode import describe_error, with_questions
 from ..records import TAKEN_BACK, Put, Record, Records, now
 from ..webhooks import delivery_of
 from .execution import forget_steps, last_changes
@@ -67,12 +67,34 @@ class Seen(NamedTuple):
     thread: Record | None
 
 
+class Outcome(NamedTuple):
+    """How a run has ended.
+
+    Attributes:
+        status: of its record.
+        values: the newest state, with the open questions.
+        error: describes what the graph has raised, if it has.
+        is_over: whether the graph has come to its end, so that no work is left in the thread.
+    """
+
+    status: str
+    values: Any
+    error: Record | None
+    is_over: bool
+
+
 class Settler:
     """Writes the records of runs and threads. The pointer to a parked job stays, since the job may
-    be retried."""
+    be retried.
 
-    def __init__(self, graphs: Mapping[str, Pregel], records: Records) -> None:
-        self._graphs, self._records = graphs, records
+    Args:
+        pins_versions: whether a thread that pauses is noted to wait for the version of its graph.
+    """
+
+    def __init__(
+        self, graphs: Mapping[str, Pregel], records: Records, *, pins_versions: bool = False
+    ) -> None:
+        self._graphs, self._records, self._pins = graphs, records, pins_versions
 
     async def settle(self, record: Record, found: JobResult) -> None:
         """Record that a run has ended or is parked, unless another server already has."""
@@ -84,7 +106,11 @@ class Settler:
             if found.status == "parked":
                 await self._park(record, found, seen)
             elif not found.open:
-                await self._end(record, found, seen)
+                values = with_questions(found.value, found.interrupts)
+                error = None if found.error is None else describe_error(found.error)
+                is_over = _came_to_end(self._graphs[record["graph_id"]], record, found)
+                outcome = Outcome(run_status(found.status), values, error, is_over)
+                await self._end(record, outcome, seen)
 
         await self._records.change("threads", record["thread_id"], write)
 
@@ -137,25 +163,38 @@ class Settler:
         ]
         await self._write(record, seen, puts, standing)
 
-    async def _end(self, record: Record, found: JobResult, seen: Seen) -> None:
+    async def end(self, record: Record, outcome: Outcome, seen: Seen | None) -> Record | None:
+        """Record the end of a run, and return its record then; None if its end has been recorded
+        already. The caller holds the lock of the thread's record, and repeats this if the records
+        have changed meanwhile.
+
+        Args:
+            seen: the records, if they are known.
+        """
+        seen = seen or await self._look(record)
+        return seen and await self._end(record, outcome, seen)
+
+    async def _end(self, record: Record, outcome: Outcome, seen: Seen) -> Record:
         stopped = seen.pointer.get("stopped")
         app = self._graphs[record["graph_id"]]
         await forget_steps(app, record, is_taken_back=stopped == "rollback")
-        ended = {**record, "status": run_status(found.status), "updated_at": now()}
-        error = None if found.error is None else describe_error(found.error)
-        puts = last_changes(ended, stopped, found.value, error)
+        ended = {**record, "status": outcome.status, "updated_at": now()}
+        puts = last_changes(ended, stopped, outcome.values, outcome.error)
         if is_parked(seen.pointer):  # the webhook was already sent when the job was parked
             puts = [put for put in puts if put[0] != "webhooks"]
-        standing = {"status": "error", "error": error}
-        if error is None:
+        standing: Record = {"status": "error", "error": outcome.error}
+        if outcome.error is None:
             # The state is read after the record, so that the last server to write has seen the
             # newest one.
             has_work = False
-            if stopped or not _came_to_end(app, record, found):
+            if stopped or not outcome.is_over:
                 config: Any = {"configurable": {"thread_id": record["thread_id"]}}
                 has_work = bool((await app.aget_state(config)).next)
             standing["status"] = "interrupted" if has_work else "idle"
+        if self._pins and (version := app.program.version) is not None:
+            standing["version"] = version if standing["status"] == "interrupted" else None
         await self._write(record, seen, puts, standing)
+        return ended
 
     async def _write(
         self, record: Record, seen: Seen, puts: Sequence[Put], standing: Record

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from ..events.event import RunEvent
-from ..events.log import PING_SECONDS
-from ..records import PAGE, Record, Records, pointer_to
+from ..events import RunEvent
+from ..records import Record, Records, pointer_to
 from .runner import Runner
 
 SECONDS_BETWEEN_LOOKS: Final = 1.0
 """How often a reader looks for runs that another server started."""
 UNFINISHED: Final = ("pending", "running")
-_SOME: Final = 20
+_SOME: Final = 50
 _SKEW: Final = 1_000_000
 """How far the clocks of servers may differ, in microseconds."""
 
@@ -68,9 +68,8 @@ class ThreadRuns:
         """Return the record of a run; None if this thread no longer has it."""
         return await find_run(self._records, self._runner, run_id, self._thread_id)
 
-    async def follow(self, after: Begin) -> AsyncIterator[Begin | None]:
-        """Yield the runs that begin after another one, in order, until the server stops; None
-        whenever a heartbeat is due."""
+    async def follow(self, after: Begin) -> AsyncIterator[Begin]:
+        """Yield the runs that begin after another one, in order, until the server stops."""
         while not self._runner.stopping.is_set():
             news = self._news.of(self._thread_id)
             begun = await self._begun(after)
@@ -79,8 +78,8 @@ class ThreadRuns:
                     return
                 yield begin
                 after = begin
-            if not begun and not await self._wait(news):
-                yield None
+            if not begun:
+                await self._wait(news)
 
     async def read(
         self, record: Record, start: int | None
@@ -108,18 +107,16 @@ class ThreadRuns:
                 await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
             start = None  # a reader that was too slow continues with new events
 
-    async def _wait(self, news: asyncio.Event) -> bool:
-        """Wait until there may be a next run; return False if it is time for a heartbeat."""
+    async def _wait(self, news: asyncio.Event) -> None:
+        """Wait until there may be a next run."""
         waits = [asyncio.ensure_future(each.wait()) for each in (news, self._runner.stopping)]
-        seconds = PING_SECONDS if self._runner.queue is None else SECONDS_BETWEEN_LOOKS
         try:
-            future = await self.open(Begin(moment_of(datetime.now(UTC)), ""))
-            if future:
-                seconds = min(seconds, future[0].moment / 1e6 - datetime.now(UTC).timestamp())
-            done, _ = await asyncio.wait(
-                waits, timeout=max(0.0, seconds), return_when=asyncio.FIRST_COMPLETED
-            )
-            return bool(done) or seconds < PING_SECONDS
+            later = await self.open(Begin(moment_of(datetime.now(UTC)), ""))
+            pauses = [max(0.0, each.moment / 1e6 - time.time()) for each in later[:1]]
+            if self._runner.queue is not None:
+                pauses.append(SECONDS_BETWEEN_LOOKS)
+            timeout = min(pauses, default=None)
+            await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for each in waits:
                 each.cancel()
@@ -156,13 +153,13 @@ class ThreadRuns:
         """Return the runs that have ended since a moment. A run's record is written when it ends,
         so only records written since then are read."""
         begins: list[Begin] = []
-        offset, limit, is_last = 0, _SOME, False
+        offset, is_last = 0, False
         while not is_last:
-            found = await self._records.search("runs", self._thread_id, limit=limit, offset=offset)
+            found = await self._records.search("runs", self._thread_id, limit=_SOME, offset=offset)
             recent = [each for each in found if moment_of(each["updated_at"]) >= moment - _SKEW]
             begins += [begin_of(each) for each in recent if each["status"] not in UNFINISHED]
-            is_last = len(recent) < limit
-            offset, limit = offset + limit, min(2 * limit, PAGE)
+            is_last = len(recent) < _SOME
+            offset += _SOME
         return begins
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Collection, Mapping
@@ -11,8 +10,7 @@ from typing import Final
 from ...checkpoint.integrity import Integrity
 from ...pregel.app import Pregel
 from ...workers import Worker
-
-LOG = logging.getLogger("stategraph.serve")
+from ..errors import LOG
 
 SECONDS_TO_RETRY: Final = 1.0
 """How long to wait before a worker that failed is started again."""

@@ -45,6 +45,8 @@ BACK = {
     (".serve.page.views", ".testing.saved_test"): "a thread is saved as a test",
     (".serve.service", "."): "the version is the root's",
     (".serve.runs.execution", ".compat.langchain.events"): "the events of LangChain, which only its users have",
+    (".serve.authorize", ".compat"): "an `Auth` object of LangGraph's deployments",
+    (".serve.command", ".compat.deployment"): "a `langgraph.json` among the graphs",
 }
 # What type checkers alone see: the type of what `get_graph` returns.
 TYPES = {(".pregel.app", ".visualize.drawing"), (".graph.builder", ".visualize.drawing")}

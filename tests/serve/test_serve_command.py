@@ -103,7 +103,7 @@ def test_a_misspelt_function_of_auth_is_named(tmp_path, monkeypatch):
     (tmp_path / "doors.py").write_text("def auth(request): ...\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="got 'doors.py:aut'; did you mean 'auth'"):
-        _load("doors.py:aut")
+        _load("doors.py:aut", "--auth")
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ from contextlib import ExitStack
 import anyio
 import httpx
 import pytest
+from in_process import asking, new_thread
 from kit import cluster
 from kit.cluster import as_url, free_port
 from served_processes import process, server, worker
-from serving import Gates, make_flow
+from serving import Gates, flow_app, make_flow, opened
 
 from stategraph.serve.runs.fleet_events import read_events
 from stategraph.workers import Queue
@@ -112,6 +113,30 @@ async def test_a_disconnected_reader_is_no_server_error(postgres):
                 await begun.wait()
                 await anyio.sleep(seconds)
                 requests.cancel_scope.cancel()
+
+
+async def test_the_priority_of_a_run_follows_from_its_user_and_its_body(postgres):
+    asked = []
+
+    def decide(user, body):
+        asked.append((user, body["input"]))
+        return body["input"]["rank"]
+
+    with opened("postgres", postgres) as options:
+        options = {**options, "workers": 0, "priority": decide, "auth": lambda _: "ann"}
+        async with asking(flow_app(**options)) as client:
+            for rank in (1, 3, 2):
+                thread = await new_thread(client)
+                body = {"assistant_id": "flow", "input": {"log": [], "rank": rank}}
+                assert (await client.post(f"/threads/{thread}/runs", json=body)).status_code == 200
+    assert asked == [("ann", {"log": [], "rank": rank}) for rank in (1, 3, 2)]
+    with Queue.from_conn_string(postgres, make_flow(Gates())) as queue:
+        assert [job.priority for job in queue.jobs()] == [1, 3, 2]
+
+
+def test_a_priority_needs_a_queue():
+    with pytest.raises(ValueError, match="priority= needs queue="):
+        flow_app(priority=lambda user, body: 1)
 
 
 def test_sigterm_ends_a_server_whose_database_is_unreachable(tmp_path):

@@ -6,7 +6,7 @@ import asyncio
 from uuid import uuid4
 
 import pytest
-from canaries import CLEAR, HIDDEN, HOOK, make_teller, rows_of, session, tables_of, texts_of
+from canaries import CLEAR, HIDDEN, HOOK, make_teller, session, texts_of
 from in_process import OwnStore, YieldingStore, asking
 from langgraph_sdk import get_sync_client
 from serving import DATABASES, KEY, RUN, flow_app, opened, serving
@@ -36,33 +36,15 @@ def test_with_keys_no_text_of_users_or_nodes_is_stored_in_plaintext(kind, tmp_pa
         assert shown | {"custom"} == {*HIDDEN, *CLEAR}  # a server without workers keeps streams in memory
 
 
-@pytest.mark.parametrize("kind", [each for each in DATABASES if each.endswith("keys")])
-def test_records_of_a_release_that_did_not_encrypt_them_are_read_and_encrypted(kind, tmp_path, postgres, monkeypatch):
-    words = {name: f"canary{uuid4().hex}" for name in (*HIDDEN, *CLEAR)}
-    place = tmp_path / "served.db"
-    db = place if kind.startswith("sqlite") else postgres
-
-    def read(client):
-        threads = client.threads.search(limit=100)
-        runs = [client.runs.list(each["thread_id"]) for each in threads]
-        mine = client.assistants.search(limit=100)
-        return threads, runs, mine, [client.assistants.get_versions(each["assistant_id"]) for each in mine], client.crons.search()
-
-    with monkeypatch.context() as earlier, opened(kind, db) as options:
-        earlier.setattr("stategraph.serve.app.Records", lambda store, integrity: Records(store))
-        app = create_app({"teller": make_teller(words)}, **options, webhooks=[HOOK])
-        with serving(app) as url, get_sync_client(url=url) as client:
-            for _ in range(5):
-                client.threads.create()
-            session(client, words, HOOK)
-            before = read(client)
-    for _ in range(2):
-        with opened(kind, db) as options:
-            app = create_app({"teller": make_teller(words)}, **options)
-            with serving(app) as url, get_sync_client(url=url) as client:
-                assert read(client) == before
-        rows = b"".join(rows_of(place) if kind.startswith("sqlite") else tables_of(postgres))
-        assert {name for name, word in words.items() if word.encode() in rows} == {*CLEAR}
+async def test_a_server_with_keys_refuses_records_that_are_not_encrypted():
+    store = InMemoryStore()
+    async with asking(flow_app(store=store)):
+        pass
+    with pytest.raises(StorageError, match="records here are not encrypted: start it without keys"):
+        async with asking(flow_app(store=store, integrity=Encryption(KEY))):
+            pass
+    async with asking(flow_app(store=store)):
+        pass
 
 
 @pytest.mark.parametrize("kind", DATABASES)

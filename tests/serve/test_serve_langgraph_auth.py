@@ -13,8 +13,9 @@ from serving import RUN, flow_app, serving
 from speaking import speak
 from typing_extensions import TypedDict
 
+from stategraph.compat.deployment import action_of
 from stategraph.serve import create_app
-from stategraph.serve.authorize import LangGraphAuth, action_of
+from stategraph.serve.authorize import LangGraphAuth
 
 
 class Said(TypedDict, total=False):

@@ -13,7 +13,7 @@ from kit.graphs import chain_of
 from serving import RUN, Gates, Log, flow_app, make_flow
 
 from stategraph import START, StateGraph, interrupt
-from stategraph.serve import create_app, records
+from stategraph.serve import create_app, records, stores
 from stategraph.store import GetOp, SearchOp
 
 
@@ -188,7 +188,21 @@ async def test_a_run_costs_three_calls_of_the_store():
         await client.post(f"/threads/{thread}/runs/wait", json=body)
         calls.clear()
         await client.post(f"/threads/{thread}/runs/wait", json=body)
-    assert calls == [["GetOp"], ["PutOp"] * 2, ["UnchangedOp", *["PutOp"] * 3]]
+    assert calls == [["GetOp"], ["PutOp"] * 2, [*["UnchangedOp"] * 2, *["PutOp"] * 3]]
+
+
+@pytest.mark.parametrize("strategy", ["interrupt", "rollback"])
+async def test_runs_that_are_replaced_before_they_begin_end(strategy):
+    async with asking(app_of()) as client:
+        thread = await new_thread(client)
+        body = {**RUN, "thread_id": thread, "multitask_strategy": strategy}
+        begun = (await client.post("/runs/batch", json=[body] * 3)).json()
+        for each in begun:
+            await client.get(f"/threads/{thread}/runs/{each['run_id']}/join")
+        runs = (await client.get(f"/threads/{thread}/runs")).json()
+        kept = ["success"] if strategy == "rollback" else ["success", "interrupted", "interrupted"]
+        assert [each["status"] for each in runs] == kept
+        assert (await client.get(f"/threads/{thread}")).json()["values"]["log"] == ["a", "b"]
 
 
 async def test_a_search_by_ids_reads_those_records_and_no_list():
@@ -217,7 +231,7 @@ async def test_a_search_by_ids_reads_those_records_and_no_list():
 
 @pytest.mark.parametrize("pages", [1, 3, 7, 20, 5000])
 async def test_a_sorted_search_reads_all_records_in_pages(monkeypatch, pages):
-    monkeypatch.setattr(records, "PAGE", pages)
+    monkeypatch.setattr(stores, "PAGE", pages)
     async with asking(app_of()) as client:
         made = [await new_thread(client) for _ in range(7)]
         for order, wanted in (("asc", made), ("desc", made[::-1])):

@@ -21,7 +21,7 @@ from stategraph import InMemorySaver
 from stategraph.checkpoint.base import ERROR
 from stategraph.serve import create_app
 from stategraph.serve.encode import encode
-from stategraph.serve.events.log import EventLog, KeptBytes
+from stategraph.serve.events import EventLog, KeptBytes
 from stategraph.serve.records import ROOT
 from stategraph.serve.runs.execution import EndedRuns, Execution
 from stategraph.store import InMemoryStore
@@ -93,6 +93,18 @@ def test_an_outcome_that_cannot_be_stored_blocks_no_other_run(gates, tries, monk
         if tries == 1:
             assert client.runs.get(thread, run["run_id"])["status"] == "success"
     assert f"the end of the run {run['run_id']} could not be stored" in caplog.text
+
+
+def test_the_end_of_a_failed_run_is_stored_by_a_later_attempt(gates, monkeypatch):
+    monkeypatch.setattr("stategraph.serve.runs.in_process.PAUSES", (0.01,))
+    store = Failing()
+    store.refuses = lambda ops: stores(ops, "unfinished", ends=True) and store.refused < 1
+    with serving(flow_app(gates, store=store)) as url, get_sync_client(url=url, timeout=10) as client:
+        thread = new_thread(client)
+        client.runs.wait(thread, "flow", input={"topic": "fail"}, raise_error=False)
+        client.runs.wait(thread, "flow", input={"topic": ""})  # its turn comes when the end is stored
+        shown = [each["status"] for each in client.runs.list(thread)]
+    assert shown == ["success", "error"] and store.refused == 1
 
 
 def test_an_interrupt_cuts_the_run_at_once(gates):

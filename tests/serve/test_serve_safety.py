@@ -17,7 +17,7 @@ from serving import RUN, Gates, flow_app, make_flow
 from stategraph.checkpoint.errors import StorageError
 from stategraph.serve import Limits, create_app, guards, service
 from stategraph.serve.bodies import Body, RunBody
-from stategraph.serve.events.log import PIECE_BYTES, EventLog
+from stategraph.serve.events import PIECE_BYTES, EventLog
 from stategraph.store import GetOp, InMemoryStore, PutOp
 
 

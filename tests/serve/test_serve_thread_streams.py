@@ -16,7 +16,7 @@ from langgraph_sdk import get_sync_client
 from served_processes import server, worker
 from serving import Gates, flow_app, serving
 
-from stategraph.serve.events.event import RunEvent, failure
+from stategraph.serve.events import RunEvent, failure
 from stategraph.serve.records import Records, now, pointer_to
 from stategraph.serve.routes.thread_streams import EventId, ThreadEvents
 from stategraph.serve.runs import thread_runs

@@ -10,7 +10,6 @@ import threading
 import time
 from contextlib import suppress
 
-import h11
 import httpx
 import pytest
 from in_process import asking, new_thread
@@ -222,23 +221,15 @@ async def test_an_answer_is_read_as_http_has_it(monkeypatch):
         writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        address = webhooks.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x?y=z")
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x?y=z"
         for given[0], expected in answers.items():
             if expected:
                 assert await webhooks._post(address, b"{}") == expected
             else:
-                with pytest.raises((OSError, h11.ProtocolError)):
+                with pytest.raises(httpx.HTTPError):
                     await webhooks._post(address, b"{}")
     first, *lines = heads[0].decode().split("\r\n")
     assert first == "POST /x?y=z HTTP/1.1" and lines[-2:] == ["", "{}"] and "Content-Length: 2" in lines
-
-
-@pytest.mark.parametrize(
-    ("url", "host"),
-    [("http://[::1]:80/x", "[::1]"), ("https://a.example:8443/x", "a.example:8443"), ("https://a.example/x", "a.example")],
-)
-def test_a_request_names_the_host_of_its_address(url, host):
-    assert (b"host", host.encode()) in [*webhooks._head(webhooks.parse(url), 0).headers]
 
 
 def test_a_receiver_with_tls_has_to_be_known(tmp_path, receiver, monkeypatch):
@@ -248,8 +239,8 @@ def test_a_receiver_with_tls_has_to_be_known(tmp_path, receiver, monkeypatch):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     receiver.socket = context.wrap_socket(receiver.socket, server_side=True)
-    address = webhooks.parse(f"https://127.0.0.1:{receiver.server_port}/hooks")
-    with pytest.raises(ssl.SSLCertVerificationError):
+    address = f"https://127.0.0.1:{receiver.server_port}/hooks"
+    with pytest.raises(httpx.ConnectError, match="certificate verify failed"):
         asyncio.run(webhooks._post(address, b"{}"))
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     assert asyncio.run(webhooks._post(address, b'{"run": 1}')) == 200

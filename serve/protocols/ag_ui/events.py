@@ -40,8 +40,8 @@ from ag_ui.core import (
 from ag_ui.core.version import PROTOCOL_VERSION
 
 from ....checkpoint.base import INTERRUPT, SLEEP
+from ...encode import encode
 from ...json_messages import CallPiece, calls_of, prompt_of, role_of, text_of
-from .json_patch import diff
 from .messages import from_graph
 
 MESSAGES: Final = "messages"
@@ -134,7 +134,7 @@ class AgUiEvents:
             yield from self._correct()
         if self._state is _UNKNOWN:
             yield StateSnapshotEvent(snapshot=state)
-        elif delta := [*diff(self._state, state)]:
+        elif delta := [*_changes(self._state, state)]:
             yield StateDeltaEvent.model_validate({"delta": delta})
         self._state = state
 
@@ -243,6 +243,17 @@ class AgUiEvents:
     def _close_call(self, id: str) -> Iterator[BaseEvent]:
         if self._open_calls.pop(id, None) is not None:
             yield ToolCallEndEvent(tool_call_id=id)
+
+
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the operations of a JSON Patch that turn one state into another. A key that has changed
+    is sent whole: to look for the smallest patch takes long, and a client chooses the state."""
+    paths = {key: "/" + key.replace("~", "~0").replace("/", "~1") for key in (*old, *new)}
+    for key in old.keys() - new.keys():
+        yield {"op": "remove", "path": paths[key]}
+    for key, value in new.items():
+        if key not in old or encode(old[key]) != encode(value):  # `==` takes true for 1
+            yield {"op": "add", "path": paths[key], "value": value}
 
 
 def _custom(data: Any) -> BaseEvent:

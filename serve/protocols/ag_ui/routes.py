@@ -25,7 +25,7 @@ from ....pregel.app import Pregel
 from ...bodies import RunBody
 from ...encode import decode, encode
 from ...errors import Refused
-from ...events.event import PING, stream
+from ...events import stream
 from ...handlers import User
 from ...records import Record, may_see
 from ...runs.new_runs import begin_run
@@ -204,15 +204,13 @@ def _repeat(told: AgUiEvents, thread: _Thread) -> Iterator[BaseEvent]:
     yield from told.end("success")
 
 
-async def _tell(service: Service, record: Record, told: AgUiEvents) -> AsyncIterator[str | bytes]:
+async def _tell(service: Service, record: Record, told: AgUiEvents) -> AsyncIterator[str]:
     """Stream the events of a run until its end. A client stops a run by disconnecting, since AG-UI
     has no other way."""
     has_failed = False
     try:
         yield _ENCODER.encode(told.start())
         async for some in service.runs.events(record, 0):
-            if not some:
-                yield PING
             for event in some:
                 has_failed = has_failed or event.kind == "error"
                 for each in told.of(event.kind, event.value):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -30,7 +29,7 @@ from starlette.types import Message, Receive, Scope, Send
 from ....checkpoint.base import ERROR, INTERRUPT
 from ...bodies import RunBody
 from ...encode import decode, encode
-from ...errors import Refused
+from ...errors import LOG, Refused
 from ...runs.new_runs import begin_run
 from ...service import Service, read_json, version
 from . import tools
@@ -41,7 +40,6 @@ new one each time, so it is the one used least recently that is closed."""
 MOST_BYTES: Final = 1024 * 1024
 """The maximum size of a message: the package parses it in the event loop."""
 _SESSION: Final = "mcp-session-id"
-LOG: Final = logging.getLogger("stategraph.serve")
 Context = ServerRequestContext[Any, Any]
 Questions = dict[str, dict[str, Any]]
 Reply = types.CallToolResult | types.InputRequiredResult

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from ...bodies import SubscriptionBody
 from ...encode import encode
-from ...events.event import PING, sse
+from ...events import sse
 from ...records import Record, may_see
 from ...runs.thread_runs import Begin, Ended, ThreadRuns, begin_of
 from ...service import Service
@@ -100,9 +100,8 @@ class Subscription:
         self._runs = ThreadRuns(service.records, service.runs, service.news, thread_id)
 
     async def read(self) -> AsyncIterator[list[Numbered]]:
-        """Yield the events, in the portions in which they come, until the server stops; an empty
-        portion is a heartbeat. A reader that has no event yet gets all events of the current run,
-        or of the last one."""
+        """Yield the events, in the portions in which they come, until the server stops. A reader
+        that has no event yet gets all events of the current run, or of the last one."""
         since = self._since
         if since is None:
             known, after = await self._runs.newest(), Begin(-1, "")
@@ -112,9 +111,6 @@ class Subscription:
         if known:
             after = known[0]._replace(run_id="")
         async for begin in self._runs.follow(after):
-            if begin is None:
-                yield []
-                continue
             async for some in self._run(begin, since or 0):
                 yield some
 
@@ -138,7 +134,7 @@ class Subscription:
                     place = _place_of(begin, each.id)
                     last, id = place + _AN_EVENT - 1, f"{begin.run_id}:{each.id}"
                     told += self._number(place, last, since, id, translator.of(each))
-            if told or not some:
+            if told:
                 yield told
 
     def _number(
@@ -168,4 +164,4 @@ def _place_of(begin: Begin, number: int) -> int:
 async def encode_session(events: AsyncIterator[list[Numbered]]) -> AsyncIterator[bytes]:
     """Yield the events of a session as parts of a `text/event-stream`."""
     async for some in events:
-        yield b"".join([sse(each.seq, each.event.method, each.encode()) for each in some]) or PING
+        yield b"".join([sse(each.seq, each.event.method, each.encode()) for each in some])

@@ -1,11 +1,11 @@
-"""The routes of sessions with a thread: commands, and events as they happen, over HTTP or over a
-WebSocket."""
+"""The routes of sessions with a thread, over HTTP or over a WebSocket: events as they happen, and
+commands, which begin a run, or answer questions so that a run continues.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 from uuid import uuid4
@@ -15,15 +15,16 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from ...bodies import CommandRequest, SubscriptionBody
+from ...bodies import CommandRequest, RunBody, SubscriptionBody
 from ...encode import encode
-from ...errors import Refused
-from ...events.event import stream
+from ...errors import LOG, TOO_MANY, Refused
+from ...events import stream
 from ...handlers import Handlers, User, route
 from ...records import Record
+from ...runs.new_runs import begin_run
 from ...service import BODY, Service, validate
-from .commands import CommandError, Commands, describe_refusal
-from .events import Subscription, encode_session
+from .events import Subscription, encode_session, seq_before
+from .translate import MODES
 
 COMMANDS: Final = "/threads/{thread_id}/commands"
 """The route of commands: what auth allows there, it allows over a WebSocket."""
@@ -33,7 +34,6 @@ _NORMAL: Final = 1000
 _NOT_TEXT: Final = 1003
 _TOO_LARGE: Final = 1009
 _FAILED: Final = 1011
-LOG: Final = logging.getLogger("stategraph.serve")
 
 
 class Sessions(Handlers):
@@ -194,3 +194,99 @@ async def serve_socket(service: Service, socket: WebSocket) -> None:
         await socket.close()  # not accepted yet, so the handshake is answered with 403
     finally:
         service.requests.leave(request.scope)
+
+
+class CommandError(Refused):
+    """Answers a command with an error.
+
+    Args:
+        code: an error code of the protocol.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(422, message)
+        self.code: str = code
+
+
+class Commands:
+    """Executes commands of a user on a thread."""
+
+    def __init__(self, service: Service, thread_id: str, owner: str | None) -> None:
+        self._service, self._thread_id, self._owner = service, thread_id, owner
+
+    async def answer(self, request: CommandRequest) -> Record:
+        """Execute a command; return its answer, which may be an error.
+
+        Raises:
+            Refused: the client may try again.
+        """
+        offered = {"run.start": self._start, "input.respond": self._respond}
+        try:
+            if request.method not in offered:
+                why = f"the command {request.method!r} is not offered; offered are: "
+                raise CommandError("unknown_command", why + ", ".join(offered))
+            answer = await offered[request.method](request.params)
+        except Refused as refused:
+            if refused.status >= TOO_MANY:
+                raise
+            return describe_refusal(request.id, refused)
+        return {"type": "success", "id": request.id, **answer}
+
+    async def _start(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Start a run. If the thread waits for an answer, the input is the answer."""
+        if not isinstance(params.get("assistant_id"), str):
+            raise CommandError("invalid_argument", "run.start needs an assistant_id")
+        given: dict[str, Any] = {"input": params.get("input")}
+        asks = await self._service.questions(self._thread_id, self._owner)
+        if given["input"] is not None and asks:
+            given = {"command": {"resume": given["input"]}}
+        return await self._begin({**given, "assistant_id": params["assistant_id"]}, params)
+
+    async def _respond(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer one question, or several at once."""
+        answers = _read_answers(params)
+        asked = await self._service.questions(self._thread_id, self._owner)
+        for id in answers:
+            if id not in asked:
+                why = f"the thread asks no question {id!r}, or it was answered"
+                raise CommandError("no_such_interrupt", why)
+        thread = await self._service.records.get("threads", self._thread_id, owner=self._owner)
+        command = {name: params[name] for name in ("update", "goto") if name in params}
+        given = {"command": {**command, "resume": answers}, "multitask_strategy": "reject"}
+        known = thread["metadata"]  # it has `graph_id`, since a graph has asked
+        assistant = known.get("assistant_id") or known["graph_id"]
+        return await self._begin({**given, "assistant_id": assistant}, params)
+
+    async def _begin(
+        self, given: Mapping[str, Any], params: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        how = {"stream_mode": [*MODES], "stream_subgraphs": True, "if_not_exists": "create"}
+        body = validate(RunBody, {**params, **given, **how})
+        record = await begin_run(self._service, body, self._thread_id, self._owner)
+        # A reader that starts there gets the events of this run, and none of earlier runs.
+        meta = {"applied_through_seq": seq_before(record)}
+        return {"result": {"run_id": record["run_id"]}, "meta": meta}
+
+
+def _read_answers(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the answers of a command, by the ids of their questions.
+
+    Raises:
+        CommandError: there are none.
+    """
+    given: Any = params.get("responses", [params])
+    entries: Sequence[Any] = given if isinstance(given, list) else []
+    answers = {}
+    for each in entries:
+        if not isinstance(each, dict) or not isinstance(each.get("interrupt_id"), str):
+            raise CommandError("invalid_argument", "an answer needs an interrupt_id")
+        answers[each["interrupt_id"]] = each.get("response")
+    if not answers:
+        raise CommandError("invalid_argument", "input.respond needs at least one answer")
+    return answers
+
+
+def describe_refusal(id: int | None, error: Refused) -> Record:
+    """Return the answer to a command that failed."""
+    code = error.code if isinstance(error, CommandError) else "invalid_argument"
+    return {"type": "error", "id": id, "error": code, "message": str(error)}

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from ....checkpoint.base import INTERRUPT, SLEEP
-from ...events.event import Namespace, RunEvent
+from ...events import Namespace, RunEvent
 from ...json_messages import calls_of, role_of
 from .blocks import Messages
 
