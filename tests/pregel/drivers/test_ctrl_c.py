@@ -73,7 +73,7 @@ def test_a_transaction_that_was_left_open_is_undone_by_the_next(tmp_path):
     database = Database(tmp_path / "a.db", ("CREATE TABLE t (x)",))
     database.execute("BEGIN IMMEDIATE")  # as when Ctrl-C comes between a transaction and its `with` block
     database.execute("INSERT INTO t VALUES (1)")
-    with database.transaction(write=True):
+    with database.session(write=True):
         database.execute("INSERT INTO t VALUES (2)")
     assert database.execute("SELECT x FROM t").fetchall() == [(2,)]
     database.close()
