@@ -289,15 +289,15 @@ class WaveBarrier(Barrier[Value, tuple[list[Value], bool, list[str | int]]]):
         return ChannelStatus("waiting", text)
 
     def update(self, values: Sequence[Value]) -> bool:
-        """Note the names; True if one of them is new in this wave.
+        """Note the names; True if one of them is new in this wave, or it opens.
 
         Raises:
             InvalidUpdateError: a name the barrier does not wait for. Then no name is noted.
         """
-        changed = super().update(values)
+        changed, was_open = super().update(values), self.opened
         if self.count is not None and len(self.seen) >= self.count:
             self.opened = True
-        return changed
+        return changed or self.opened != was_open
 
     def open(self) -> None:
         """Let the nodes run that wait for it, whoever has come."""

@@ -174,14 +174,9 @@ class CheckpointTuple(WithAttributes, _CheckpointItems):
 
 class LoadedTuple(CheckpointTuple):
     """A checkpoint as read, with what its checkpointer wants to know again when the run that starts
-    from it commits; see `Commit.saver_state`.
-
-    Attributes:
-        head: the id of the newest checkpoint of its namespace, as of the same moment.
-    """
+    from it commits; see `Commit.saver_state`."""
 
     saver_state: Any = None
-    head: str | None = None
 
 
 NS_END = ":"

@@ -254,12 +254,14 @@ STATEMENTS = {
     "page_of_many": (
         f"{_ROW} WHERE space = ANY($1::bigint[]) AND seq < $2 ORDER BY seq DESC LIMIT $3"
     ),
-    # With the short values that it wrote, a row each.
+    # And then the short values that it wrote, a row each.
     "next": f"""
-        SELECT c.*, v.channel, v.base, v.data
-        FROM ({_ROW} WHERE space = $1 AND seq > $2 ORDER BY seq LIMIT 1) AS c
-            LEFT JOIN stategraph_values AS v ON v.space = c.space AND v.owner = c.seq
-                AND octet_length(v.data) <= $3
+        WITH c AS ({_ROW} WHERE space = $1 AND seq > $2 ORDER BY seq LIMIT 1)
+        SELECT c.*, NULL, NULL, NULL FROM c
+        UNION ALL
+        SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, v.channel, v.base, v.data
+        FROM c JOIN stategraph_values AS v ON v.space = c.space AND v.owner = c.seq
+            AND octet_length(v.data) <= $3
     """,
     "chain": f"""
         WITH RECURSIVE chain AS (

@@ -188,7 +188,7 @@ def read_checkpoint(
         state.settle()
         if recent is not None:
             recent.keep(namespace.id, dict(unread), of_head=is_head)
-    stored = StoredCheckpoint(row, body, state, [], namespace.head_id)
+    stored = StoredCheckpoint(row, body, state, [])
     id = row.checkpoint_id
     if writes is None:
         writes = [data for _, data in session.rows("writes", namespace.id, [id])]
@@ -339,4 +339,4 @@ def read_next(
         body = unpack_body(key, row)
     except DamagedError:
         return [], NO_VALUES
-    return [(row, body)], {(row.seq, each[7]): ValueRow(row.seq, *each[7:]) for each in rows}
+    return [(row, body)], {(row.seq, each[7]): ValueRow(row.seq, *each[7:]) for each in rows[1:]}

@@ -237,14 +237,12 @@ class CheckpointBody(NamedTuple):
 
 @dataclass(slots=True)
 class StoredCheckpoint:
-    """A checkpoint as read, with what its tasks wrote; and the id of its namespace's head, if that
-    was read with it."""
+    """A checkpoint as read, with what its tasks wrote."""
 
     row: CheckpointRow
     body: CheckpointBody
     state: MaterializedState
     tasks: list[TaskWrites]
-    head: str | None = None
 
 
 # -- bytes -----------------------------------------------------------------------------------------

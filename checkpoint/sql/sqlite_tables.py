@@ -193,12 +193,14 @@ STATEMENTS = {
         f"{ROW} WHERE +space IN (SELECT value FROM json_each(?)) AND seq < ? "
         "ORDER BY seq DESC LIMIT ?"
     ),
-    # With the short values that it wrote, a row each.
+    # And then the short values that it wrote, a row each.
     "next": f"""
-        SELECT c.*, v.channel, v.base, v.data
-        FROM ({ROW} WHERE space = ?1 AND seq > ?2 ORDER BY seq LIMIT 1) AS c
-            LEFT JOIN channel_values AS v ON v.space = c.space AND v.owner = c.seq
-                AND length(v.data) <= ?3
+        WITH c AS ({ROW} WHERE space = ?1 AND seq > ?2 ORDER BY seq LIMIT 1)
+        SELECT c.*, NULL, NULL, NULL FROM c
+        UNION ALL
+        SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, v.channel, v.base, v.data
+        FROM c JOIN channel_values AS v ON v.space = c.space AND v.owner = c.seq
+            AND length(v.data) <= ?3
     """,
     "chain": """
         WITH RECURSIVE chain (seq, link) AS (

@@ -74,7 +74,7 @@ class Driver:
         if effects is None:
             effects = carry_out(run)
             # Libraries that are not loaded have no listeners.
-            heard = run.listener is not None or not LISTENERS.keys().isdisjoint(modules)
+            heard = run.listener is not None or any(name in modules for name in LISTENERS)
             if heard or run.settings.observers:
                 effects = run.observe(effects)
         self._effects = effects

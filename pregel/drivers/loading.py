@@ -134,5 +134,4 @@ def _find(
         return found, found.checkpoint["id"] if found is not None else None
     if found is None and not effect.may_be_gone:
         raise ValueError(f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}")
-    known = getattr(found, "head", None)
-    return found, known or (yield waits.ask(saver, "head", config))
+    return found, (yield waits.ask(saver, "head", config))

@@ -242,9 +242,7 @@ def _take_ended(progress: LoopProgress, tasks: Sequence[Task]) -> Generator[Effe
     # The writes of the last ones go with the commit, or with what `_end` records.
     if progress.effect.open or failed:
         yield from progress.recording.record_early([t for t in finished if not t.recorded])
-    if failed:
-        yield from _hand_over(progress, failed)
-    return False
+    return bool(failed) and (yield from _hand_over(progress, failed))
 
 
 def _sort_ends(progress: LoopProgress, tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
@@ -307,7 +305,7 @@ def _take_raced(progress: LoopProgress, tasks: Sequence[Task]) -> Generator[Effe
     handled = [task for task in over if task.is_handled]
     progress.note_ends(task for task in over if not task.is_handled)
     if handled:
-        yield from _hand_over(progress, handled)
+        moved = (yield from _hand_over(progress, handled)) or moved
     return moved
 
 
@@ -321,11 +319,19 @@ def _stop(progress: LoopProgress, losers: Sequence[Task]) -> Effects:
         yield Stop(progress.effect, at_work)
 
 
-def _hand_over(progress: LoopProgress, failed: Sequence[Task]) -> Effects:
-    """Let error handlers take the places of tasks that have failed, beside what is at work."""
+def _hand_over(
+    progress: LoopProgress, failed: Sequence[Task]
+) -> Generator[Effect, None, bool]:
+    """Let error handlers take the places of tasks that have failed, beside what is at work.
+
+    Returns:
+        Whether there is a new state: some had finished in an earlier call.
+    """
     yield from progress.recording.record_failures(failed)
-    progress.move(failed, "hands over")
-    yield from _start(progress, [handler_of(task) for task in failed])
+    handlers = [handler_of(task) for task in failed]
+    progress.replace(failed, handlers)
+    finished = yield from _start(progress, handlers)
+    return bool(finished) and (yield from _take_ended(progress, finished))
 
 
 # -- supersteps: the barrier -----------------------------------------------------------------------
@@ -524,9 +530,9 @@ def _fold_ready(
         finished = []
     if not finished:
         show_ends(run, [task for task in tasks if task not in apart])
-    if failed:
-        yield from _hand_over(progress, failed)
     moved = bool(finished)
+    if failed:
+        moved = (yield from _hand_over(progress, failed)) or moved
     for task in apart:
         moved = (yield from _take_ended(progress, [task])) or moved
     return moved
@@ -583,6 +589,8 @@ def _end_by_force(progress: LoopProgress) -> Effects:
         progress.enter(progress.straight)
     # Nor may what has lost its race by a step that is applied.
     progress.drop([each for task in progress.states if (each := task.cause or task).lost])
+    if progress.effect.races is not None:  # by what is recorded already
+        progress.drop(progress.find_losers(progress.list_in("finished", "left")))
     # Looked at once: Ctrl-C in this loop leaves threads at work, whose tasks may finish meanwhile.
     finished = [task for task in progress.list_in("at work") if task.finished]
     moved = yield from _take(progress, finished)

@@ -57,8 +57,8 @@ class Observing:
         for observer, _, _ in self.watchers:
             cls: Any = type(observer)
             defined |= events_of(cls)
-            if self.listener is None and "attempt_span" in defined:
-                self.listener = observer
+            if self.listener is None and isinstance(observer, EngineObserver):
+                self.listener = observer if defines(observer, "attempt_span") else None
         self.tells = not defined <= OF_LISTENERS
         self.sees_routers: bool = self.listener is not None or "see_route" in defined
         self._defined = defined

@@ -102,16 +102,19 @@ class LoopProgress:
         return may_start
 
     def enter(self, tasks: Sequence[Task]) -> None:
-        """Note tasks that start."""
-        self.straight = ()
-        for task in tasks:
-            self.states[task] = "at work"
+        """Note tasks that start.
+
+        All at once, since Ctrl-C may come between any two lines: if only some of a superstep were
+        known, the barrier would not wait for the others.
+        """
         if self.machine.racing:
             if self.effect.races is None:
                 from ..schedule.races import Races
 
                 self.effect.races = Races()
             self.effect.races.enter(tasks)
+        self.states.update(dict.fromkeys(tasks, "at work"))
+        self.straight = ()
 
     def enqueue(self, tasks: Sequence[Task]) -> None:
         """Let tasks run, one at a time where that is wanted."""
@@ -163,12 +166,20 @@ class LoopProgress:
     def move(self, tasks: Iterable[Task], event: TaskEvent) -> None:
         """Note what has happened to tasks: the only place where their states change."""
         states = self.states
-        for task in tasks:
-            state = TRANSITIONS[states[task]][event]
+        moved = {task: TRANSITIONS[states[task]][event] for task in tasks}
+        if event == "is folded in" and len(moved) == len(states):
+            states.clear()  # at once, as they have entered
+            return
+        for task, state in moved.items():
             if state in TRANSITIONS:
                 states[task] = state
             else:
                 del states[task]
+
+    def replace(self, tasks: Sequence[Task], handlers: Sequence[Task]) -> None:
+        """Let error handlers take the places of tasks; they are there before the tasks are gone."""
+        self.states.update(dict.fromkeys(handlers, "at work"))
+        self.move(tasks, "hands over")
 
     def list_in(self, *states: TaskState) -> list[Task]:
         """Return the tasks in one of these states."""

@@ -240,12 +240,16 @@ class LiveState:
                     where = f"step {self.step}: a write to the unknown channel {name!r}"
                     raise InternalError(where) from None
             try:
-                if channel.update(values):
+                moved = channel.update(values)
+                if moved:
                     fresh[name] = channel
                     if channel.is_available():
                         changed.add(name)
                     else:
                         changed.discard(name)
+                elif moved is None:  # a slip that would lose what was written
+                    what = f"{type(channel).__name__}.update() must return whether it has changed"
+                    raise TypeError(f"{what} the channel, got None")
             except Exception as error:
                 writers = ", ".join(writers_of(name, tasks))
                 by = f", written by {writers}" if writers else ""

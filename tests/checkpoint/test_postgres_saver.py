@@ -251,6 +251,7 @@ def test_reads_during_a_prune_are_consistent(saver, monkeypatch):
         return found
 
     monkeypatch.setattr(wire_module.Wire, "rows", pruned_meanwhile)
+    assert saver.get(address("t", "", "0")) == run.expected["0"]  # as of one moment
     assert saver.get_tuple(address("t", "", "0")) is None
     assert saver.get(address("t", "")) == run.expected["5"]
 

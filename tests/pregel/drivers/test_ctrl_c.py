@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
+import operator
 import sys
 import threading
 import time
+from itertools import count
+from typing import Annotated, TypedDict
 
 import pytest
 from kit.graphs import CONFIG, EMPTY, Log, graph_of
 
-from stategraph import START, InMemorySaver, StateGraph
+from stategraph import START, InMemorySaver, Send, StateGraph
 from stategraph.checkpoint.sql.sqlite_database import Database
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel.drivers import journal
 from stategraph.pregel.drivers.batch import Batch
 from stategraph.pregel.drivers.pool import POOL, ThreadBatch
 from stategraph.pregel.drivers.threads import ThreadDriver
-from stategraph.pregel.run import loop
+from stategraph.pregel.run import loop, progress
 from stategraph.pregel.schedule.machine import Machine
 
 
@@ -189,3 +193,116 @@ def test_ctrl_c_ends_a_wait(codes):
     while interrupt(number):
         number += 1
     assert number > 2
+
+
+LINES = {
+    found.__code__
+    for place in (loop, progress, progress.LoopProgress)
+    for found in vars(place).values()
+    if inspect.isfunction(found) and found.__module__ in (loop.__name__, progress.__name__)
+} - {loop._end_by_force.__code__, loop.carry_out.__code__, loop._end.__code__}
+
+
+def cut_at_line(number, run):
+    """Raise Ctrl-C at the n-th line of the loop while something runs; whether there were so many."""
+    seen = [0]
+
+    def lines(frame, event, argument):
+        if event == "line":
+            seen[0] += 1
+            if seen[0] == number:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return lines
+
+    before = sys.gettrace()
+    sys.settrace(lambda frame, event, argument: lines if frame.f_code in LINES else None)
+    try:
+        run()
+    except KeyboardInterrupt:
+        return True
+    except ValueError:
+        pass
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def fail(state):
+    raise ValueError("failed")
+
+
+def side_by_side():
+    graph = StateGraph(Log)
+    for name in "abc":
+        graph.add_node(name, lambda state, name=name: {"log": [name]}).add_edge(START, name)
+    return graph.compile(checkpointer=InMemorySaver()), ["a", "b", "c"], False
+
+
+def beside_a_handler():
+    graph = StateGraph(Log).add_node("a", lambda state: {"log": ["a"]}).add_edge(START, "a")
+    graph.add_node("b", fail, error_handler=lambda state: {"log": ["handled"]}).add_edge(START, "b")
+    return graph.compile(checkpointer=InMemorySaver()), ["a", "handled"], False
+
+
+def resumed_beside_what_finished():
+    failing = [True]
+
+    def b(state):
+        return fail(state) if failing.pop() else {"log": ["b"]}
+
+    graph = StateGraph(Log).add_node("a", lambda state: {"log": ["a"]}).add_edge(START, "a")
+    app = graph.add_node("b", b).add_edge(START, "b").compile(checkpointer=InMemorySaver())
+    with pytest.raises(ValueError, match="failed"):
+        failing.append(True), app.invoke(EMPTY, CONFIG)
+    failing[:] = [False] * 3
+    return app, ["a", "b"], True
+
+
+@pytest.mark.parametrize("make", [side_by_side, beside_a_handler, resumed_beside_what_finished])
+def test_ctrl_c_at_any_line_of_the_loop_loses_no_task(make):
+    for number in count(1):
+        app, expected, resumed = make()
+        if not cut_at_line(number, lambda: [*app.stream(None if resumed else EMPTY, CONFIG)]):  # noqa: B023
+            break
+        assert sorted(app.invoke(None, CONFIG)["log"]) == expected, number
+    assert number > 100
+
+
+class Named(TypedDict):
+    log: Annotated[list[str], operator.add]
+    name: str
+
+
+@pytest.mark.parametrize("names", [("quick", "slow"), ("slow", "quick")])
+def test_who_is_recorded_as_the_winner_of_a_race_stays_it_after_ctrl_c(names):
+    quick_is_done, slow_is_done = threading.Event(), threading.Event()
+
+    class Cut(InMemorySaver):
+        in_memory = False
+
+        def record(self, *records):
+            stored = super().record(*records)
+            if quick_is_done.is_set() and not slow_is_done.is_set():
+                recorded.set()
+                assert slow_is_done.wait(20)
+                raise KeyboardInterrupt
+            return stored
+
+    recorded = threading.Event()
+
+    def racer(state):
+        if state["name"] == "slow":
+            assert recorded.wait(20)
+            slow_is_done.set()
+        else:
+            quick_is_done.set()
+        return {"log": [state["name"]]}
+
+    graph = StateGraph(Named).add_node(racer)
+    graph.add_conditional_edges(START, lambda state: [Send("racer", {"name": name}, race="r") for name in names], ["racer"])
+    app = graph.compile(checkpointer=Cut())
+    with pytest.raises(KeyboardInterrupt):
+        app.invoke(EMPTY, CONFIG)
+    state = app.get_state(CONFIG)
+    assert state.values["log"] == ["quick"] or app.invoke(None, CONFIG)["log"] == ["quick"]

@@ -8,7 +8,7 @@ from threading import Event
 from typing import Annotated
 
 import pytest
-from kit.drive import each_durability
+from kit.drive import each_durability, each_schedule
 from kit.graphs import CONFIG, EMPTY, chain_of
 from typing_extensions import TypedDict
 
@@ -412,3 +412,32 @@ def test_writes_of_a_handler_in_an_interrupted_superstep_survive_an_edit(drive, 
     thread.update(update and {"log": update}, as_node=node)
     state = thread.state
     assert (state.values["log"], state.next) == (log, ())
+
+
+@each_schedule
+def test_a_handler_that_had_finished_counts_when_its_node_fails_again(drive, saver, schedule):
+    failing, handled = [True], []
+
+    def node(state):
+        if not failing:
+            interrupt("node?")
+        raise Oops("no")
+
+    def handler(state):
+        handled.append(True)
+        return {"log": ["handled"]}
+
+    def app(**policies):
+        graph = StateGraph(State).add_node("node", node, **policies).add_edge(START, "node")
+        graph.add_node("other", lambda state: {"log": [interrupt("other?", key="other")]}).add_edge(START, "other")
+        return graph.compile(checkpointer=saver, schedule=schedule)
+
+    config = {"configurable": {"thread_id": "t"}}
+    drive.invoke(app(error_handler=handler), {"n": 1}, config)
+    failing.clear()
+    asked = drive.invoke(app(), None, config)["__interrupt__"]
+    failing.append(True)
+    answers = {question.id: "answered" for question in asked}
+    done = drive.invoke(app(error_handler=handler), Command(resume=answers), config)
+    assert sorted(done["log"]) == ["answered", "handled"] and handled == [True]
+    assert app().get_state(config).next == ()
