@@ -19,6 +19,7 @@ from typing import (  # noqa: UP035
     Required,
     Sequence,
     Set,
+    TypedDict,
 )
 
 import pytest
@@ -27,6 +28,7 @@ from hypothesis import strategies as st
 from kit.drive import each_case
 
 import stategraph.channels as channels
+from stategraph import StateGraph
 from stategraph.channels import (
     MISSING,
     AnyValue,
@@ -43,6 +45,7 @@ from stategraph.channels import (
     Topic,
     UntrackedValue,
 )
+from stategraph.channels.named_barrier import WaveBarrier
 
 NAMES = ["a", "b", "c"]
 
@@ -808,3 +811,24 @@ def test_a_preview_is_what_an_update_would_give_and_changes_nothing(make, update
         before = outcome(channel, "get")
         assert outcome(channel, "preview") == outcome(channel.copy(), "update", "get")
         assert outcome(channel, "get") == before
+
+
+def test_an_update_that_returns_none_is_an_error():
+    class Best(LastValue):
+        def update(self, values):
+            self.value = values[-1]
+
+    class State(TypedDict):
+        best: Annotated[int, Best]
+
+    app = StateGraph(State).add_node("a", lambda state: {"best": 2}).add_edge("__start__", "a").compile()
+    with pytest.raises(TypeError, match=r"Best.update\(\) must return whether it has changed the channel, got None"):
+        app.invoke({"best": 1})
+
+
+def test_a_wave_that_opens_by_a_name_that_had_come_has_changed():
+    names = {"a", "b", "c"}
+    before = WaveBarrier(str, names, 3)
+    before.update(["a", "b"])
+    stored = WaveBarrier(str, names, 2).from_checkpoint(before.checkpoint())
+    assert stored.update(["a"]) and stored.is_available()
