@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Final
@@ -134,13 +135,15 @@ def create_app(
         ValueError: there is no graph, the name of one has a slash, a webhook prefix is not a plain
             URL, an origin is none, `hosts` is None without `auth`, `priority` comes without a
             queue, or `limits` limits stored bytes, which the checkpointer does not tell.
-        TypeError: `auth` is no function.
+        TypeError: `auth` is no function, or `priority` is a coroutine function.
         ModuleNotFoundError: the extra `metrics` is missing.
     """
     if not graphs:
         raise ValueError("graphs must name at least one graph")
     if hosts is None and auth is None:
         raise ValueError("hosts=None needs auth=: without it everybody could use the server")
+    if inspect.iscoroutinefunction(priority):
+        raise TypeError("priority must be a plain function, got a coroutine function")
     if priority is not None and queue is None:
         raise ValueError("priority= needs queue=: without it every run begins at once")
     if hasattr(auth, "_authenticate_handler"):

@@ -84,9 +84,11 @@ class Seals:
         found = await store.aget(space, CHECK)
         if found is None and self._integrity is not None:
             await check_threads()
-            if await store.asearch((root,), limit=1):
-                way_out = "start it without keys, or on a new database"
-                raise StorageError(f"the server's records here are not encrypted: {way_out}")
+            for kind in SEALED:  # another server may be writing sealed ones by now
+                clear = {SEAL: {"$exists": False}}
+                if await store.asearch((root, kind), filter=clear, limit=1):
+                    way_out = "start it without keys, or on a new database"
+                    raise StorageError(f"the server's records here are not encrypted: {way_out}")
             await store.aput(space, CHECK, self.close(space, CHECK, {}), False)
         elif found is not None:
             try:

@@ -221,8 +221,8 @@ class Webhooks:
                 status = await _post(delivery["url"], body)
         except TimeoutError:
             return f"it took longer than {TIMEOUT:g} s", True
-        except (httpx.HTTPError, OSError) as error:
-            return f"{type(error).__name__}: {error}", True
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            return f"{type(error).__name__}: {error}", not isinstance(error, httpx.InvalidURL)
         if 200 <= status < 300:
             return None, False
         return f"it answered {status}", status >= 500 or status in _RETRIED
@@ -244,15 +244,17 @@ async def _post(url: str, body: bytes) -> int:
 
     Raises:
         httpx.HTTPError: the receiver cannot be reached, or what it has answered is not HTTP.
+        httpx.InvalidURL: it is no URL.
     """
     headers = {"Content-Type": "application/json", "User-Agent": "stategraph"}
+    request = httpx.Request("POST", url, content=body, headers=headers)
     # Made on a thread, since it reads the certificates of all authorities.
-    is_secure = url.startswith("https:")
+    is_secure = request.url.scheme == "https"
     context = await asyncio.to_thread(ssl.create_default_context) if is_secure else False
-    async with (
-        httpx.AsyncClient(verify=context, trust_env=False, timeout=None) as client,
-        client.stream("POST", url, content=body, headers=headers) as response,
-    ):
+    # Without a client, which would log the URL: it may hold a token.
+    async with httpx.AsyncHTTPTransport(verify=context, trust_env=False) as transport:
+        response = await transport.handle_async_request(request)
+        await response.aclose()
         return response.status_code
 
 

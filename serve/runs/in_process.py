@@ -180,13 +180,20 @@ class Runs(Runner):
                 raise
         if execution.task is None and execution.is_left:
             return
-        async with self._records.lock("threads", id):
-            await self._finish(execution)
-            if execution in lane:
-                lane.remove(execution)
-            if not lane and self._lanes.get(id) is lane:
-                del self._lanes[id]
-        self._release(execution)  # last, so that whoever has waited finds the thread idle
+        try:
+            async with self._records.lock("threads", id):
+                await self._finish(execution)
+                self._leave_lane(execution)
+        finally:  # the next one's turn comes whatever happens
+            self._leave_lane(execution)
+            self._release(execution)  # last, so that whoever has waited finds the thread idle
+
+    def _leave_lane(self, execution: Execution) -> None:
+        lane = self._lanes.get(execution.thread_id, [])
+        if execution in lane:
+            lane.remove(execution)
+            if not lane:
+                del self._lanes[execution.thread_id]
 
     async def _finish(self, execution: Execution) -> None:
         """Store the end of a run. Never raises: the next server continues a run whose end cannot be
@@ -228,7 +235,7 @@ class Runs(Runner):
             return await self._settler.end(record, outcome, seen)
 
         ended = await self._records.repeat("threads", end)
-        execution.record = ended or record
+        execution.record = ended or {**record, "status": status}
 
     def _release(self, execution: Execution) -> None:
         """Tell all readers that a run has ended here, and keep it for those that reconnect."""
@@ -339,10 +346,13 @@ class Runs(Runner):
 
     def _stop(self, execution: Execution, how: Stop) -> None:
         """Stop a run. The stop has been stored."""
-        if execution.stopped != "rollback":
+        was = execution.stopped
+        if was != "rollback":
             execution.stopped = how
-        if (task := execution.task or execution.worker) is not None:
-            task.cancel()
+        if execution.task is not None:
+            execution.task.cancel()
+        elif was is None and execution.worker is not None:  # else it is storing the end already
+            execution.worker.cancel()
 
     def _begin_to_stop(self) -> None:
         """Let the current runs pause at their next barrier, and leave the others."""
@@ -352,7 +362,7 @@ class Runs(Runner):
         self._stopped_at = time.monotonic()
         for execution in self._live.values():
             execution.control.request_drain("the server stops")
-            if execution.task is None:
+            if execution.task is None and execution.stopped is None:
                 execution.leave()
                 if execution.worker is not None:
                     execution.worker.cancel()

@@ -56,7 +56,13 @@ async def begin_run(
         )
         if service.priority is not None:
             asked = body.model_dump(exclude_unset=True)
-            record["kwargs"]["priority"] = service.priority(owner, asked)
+            record["kwargs"]["priority"] = priority = service.priority(owner, asked)
+            from ...workers.jobs import check_priority
+
+            try:
+                check_priority(priority)
+            except ValueError as error:  # no mistake of the client's
+                raise TypeError(f"a function given as priority= returned it: {error}") from None
         known = {"graph_id": assistant["graph_id"], "assistant_id": assistant["assistant_id"]}
         is_told = not is_new and known.items() <= thread["metadata"].items()
         puts, seen = [*also.puts], [*also.seen]

@@ -153,13 +153,13 @@ class ThreadRuns:
         """Return the runs that have ended since a moment. A run's record is written when it ends,
         so only records written since then are read."""
         begins: list[Begin] = []
-        offset, is_last = 0, False
+        offset, limit, is_last = 0, _SOME, False
         while not is_last:
-            found = await self._records.search("runs", self._thread_id, limit=_SOME, offset=offset)
+            found = await self._records.search("runs", self._thread_id, limit=limit, offset=offset)
             recent = [each for each in found if moment_of(each["updated_at"]) >= moment - _SKEW]
             begins += [begin_of(each) for each in recent if each["status"] not in UNFINISHED]
-            is_last = len(recent) < _SOME
-            offset += _SOME
+            is_last = len(recent) < limit
+            offset, limit = offset + limit, min(2 * limit, 20 * _SOME)
         return begins
 
 

@@ -129,7 +129,9 @@ async def test_the_priority_of_a_run_follows_from_its_user_and_its_body(postgres
                 thread = await new_thread(client)
                 body = {"assistant_id": "flow", "input": {"log": [], "rank": rank}}
                 assert (await client.post(f"/threads/{thread}/runs", json=body)).status_code == 200
-    assert asked == [("ann", {"log": [], "rank": rank}) for rank in (1, 3, 2)]
+            body["input"]["rank"] = "high"  # the function's mistake, not the client's
+            assert (await client.post(f"/threads/{thread}/runs", json=body)).status_code == 500
+    assert asked[:3] == [("ann", {"log": [], "rank": rank}) for rank in (1, 3, 2)]
     with Queue.from_conn_string(postgres, make_flow(Gates())) as queue:
         assert [job.priority for job in queue.jobs()] == [1, 3, 2]
 
@@ -137,6 +139,12 @@ async def test_the_priority_of_a_run_follows_from_its_user_and_its_body(postgres
 def test_a_priority_needs_a_queue():
     with pytest.raises(ValueError, match="priority= needs queue="):
         flow_app(priority=lambda user, body: 1)
+
+    async def decide(user, body):
+        return 1
+
+    with pytest.raises(TypeError, match="priority must be a plain function"):
+        flow_app(priority=decide)
 
 
 def test_sigterm_ends_a_server_whose_database_is_unreachable(tmp_path):

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from in_process import asking
+from in_process import YieldingStore, asking
 from kit.graphs import chain_of
 from langgraph_sdk import get_sync_client
 from langgraph_sdk.errors import ConflictError
@@ -134,6 +134,44 @@ def test_a_run_that_waits_is_cancelled_before_the_one_that_runs_has_ended(gates)
         assert client.runs.get(thread, first)["status"] == "running"
         gates.open("slow")
         assert client.runs.join(thread, first)["log"] == ["a", "b"]
+
+
+async def begin(client, thread, topic, **options):
+    asked = {"assistant_id": "flow", "input": {"topic": topic}, **options}
+    return (await client.post(f"/threads/{thread}/runs", json=asked)).json()["run_id"]
+
+
+async def statuses(client, thread, ids):
+    for id in ids:
+        await client.get(f"/threads/{thread}/runs/{id}/join", timeout=20)
+    return [(await client.get(f"/threads/{thread}/runs/{id}")).json()["status"] for id in ids]
+
+
+async def test_a_run_that_waits_may_be_stopped_by_several_at_once(gates):
+    async with asking(flow_app(gates, store=YieldingStore())) as client:
+        thread = (await client.post("/threads", json={})).json()["thread_id"]
+        gates.close("slow")
+        ids = [await begin(client, thread, topic) for topic in ("slow", "", "")]
+        assert await asyncio.to_thread(gates.reached["slow"].wait, 10)
+        await asyncio.gather(*(client.post(f"/threads/{thread}/runs/{ids[1]}/cancel") for _ in range(3)))
+        gates.open("slow")
+        assert await statuses(client, thread, ids) == ["success", "interrupted", "success"]
+
+
+@pytest.mark.parametrize("strategy", ["interrupt", "rollback"])
+async def test_runs_that_replace_each_other_at_once_all_end(gates, strategy):
+    async with asking(flow_app(gates, store=YieldingStore())) as client:
+        thread = (await client.post("/threads", json={})).json()["thread_id"]
+        gates.close("slow")
+        first = await begin(client, thread, "slow")
+        assert await asyncio.to_thread(gates.reached["slow"].wait, 10)
+        begins = (begin(client, thread, "", multitask_strategy=strategy) for _ in range(3))
+        ids = await asyncio.gather(*begins)
+        gates.open("slow")
+        for id in (first, *ids):
+            await client.get(f"/threads/{thread}/runs/{id}/join", timeout=20)
+        assert not {"pending", "running"} & {each["status"] for each in (await client.get(f"/threads/{thread}/runs")).json()}
+        assert (await client.get(f"/threads/{thread}")).json()["status"] == "idle"
 
 
 def test_a_run_that_has_ended_is_not_rolled_back(gates):

@@ -261,7 +261,9 @@ class Commands:
         self, given: Mapping[str, Any], params: Mapping[str, Any]
     ) -> dict[str, Any]:
         how = {"stream_mode": [*MODES], "stream_subgraphs": True, "if_not_exists": "create"}
-        body = validate(RunBody, {**params, **given, **how})
+        known = RunBody.model_fields.keys() - {"command"}
+        options = {name: params[name] for name in known & params.keys()}
+        body = validate(RunBody, {**options, **given, **how})
         record = await begin_run(self._service, body, self._thread_id, self._owner)
         # A reader that starts there gets the events of this run, and none of earlier runs.
         meta = {"applied_through_seq": seq_before(record)}
