@@ -162,7 +162,8 @@ class Reader:
         self.click("[data-wanted]")
 
     def click(self, selector):
-        """Click an element, when it has stopped moving."""
+        """Click an element, when it is there and has stopped moving."""
+        self.until(f"document.querySelector({json.dumps(selector)})")
         self.browser.run(
             f"""new Promise((resolve) => {{
                 const element = document.querySelector({json.dumps(selector)});
@@ -182,7 +183,6 @@ class Reader:
 
     def write(self, selector, text):
         """Type a text into a field, in place of what is there."""
-        self.until(f"document.querySelector({json.dumps(selector)})")
         self.click(selector)
         self.browser.run("document.activeElement.select?.()")
         self.browser.tell("Input.insertText", text=text)
