@@ -148,7 +148,9 @@ class AuthHandlers:
 class KnownUser(dict[str, Any]):
     """A user, whose fields are also attributes."""
 
-    __getattr__ = dict.__getitem__
+    def __getattr__(self, name: str) -> Any:
+        """Return a field."""
+        return self[name]
 
 
 def _fields(found: Any) -> dict[str, Any]:

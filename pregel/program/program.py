@@ -143,7 +143,9 @@ class CompiledNode:
         self.handler: CompiledNode | None = None
         self.policies: NodePolicies = declared.policies
         _, cache, timeout, limits = self.policies
-        self.cache = None if cache is None else NodeCache(cache, name, self.source)
+        self.cache: NodeCache | None = None
+        if cache is not None:
+            self.cache = NodeCache(cache, name, self.source)
         self.debug: bool = False
         self.guarded: bool = bool(cache or timeout or limits)
         self.hidden: bool = declared.hidden

@@ -51,7 +51,9 @@ class Observing:
 
     def __init__(self, watchers: tuple[Watcher, ...], own: EngineObserver | None = None) -> None:
         """Tell `watchers`, and `own` as the innermost."""
-        self.watchers = watchers if own is None else (*watchers, Watcher(own))
+        self.watchers: tuple[Watcher, ...] = watchers
+        if own is not None:
+            self.watchers = (*watchers, Watcher(own))
         self.listener: Any = None
         defined: frozenset[str] = frozenset()
         for observer, _, _ in self.watchers:
@@ -59,9 +61,9 @@ class Observing:
             defined |= events_of(cls)
             if self.listener is None and isinstance(observer, EngineObserver):
                 self.listener = observer if defines(observer, "attempt_span") else None
-        self.tells = not defined <= OF_LISTENERS
+        self.tells: bool = not defined <= OF_LISTENERS
         self.sees_routers: bool = self.listener is not None or "see_route" in defined
-        self._defined = defined
+        self._defined: frozenset[str] = defined
         self.info: RunInfo | None = None
         self._began: dict[str, float] = {}
         self._attempts: dict[str, float] = {}
