@@ -282,7 +282,7 @@ class AssistantChange(Body):
 class AssistantSearch(Search):
     """Searches assistants."""
 
-    matched = {"graph_id", "name"}
+    matched: ClassVar[set[str]] = {"graph_id", "name"}
 
     graph_id: str | None = None
     name: str | None = None
@@ -562,7 +562,7 @@ _SCHEDULE = ("schedule", "timezone", "end_time", "enabled", "metadata")
 class CronSearch(Search):
     """Searches schedules."""
 
-    matched = {"assistant_id", "thread_id", "enabled"}
+    matched: ClassVar[set[str]] = {"assistant_id", "thread_id", "enabled"}
 
     sort_by: str | None = "created_at"
     assistant_id: str | None = None

@@ -101,7 +101,7 @@ class Meter:
         self.results: dict[str, Any] = results
         given: tuple[Budget, ...] = run.settings.graph.budgets
         self.prices = given
-        self.budgets = [each for each in given if not each.is_shared]
+        self.budgets: list[Budget] = [each for each in given if not each.is_shared]
         self._nodes = {each.node for each in given}
         self._lock = threading.Lock()
         self._largest: dict[str, float] = {}

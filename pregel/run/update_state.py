@@ -636,7 +636,9 @@ class OpenWork:
         }
         self.claim: ClaimRecord | None = ledger.claim
         machine = run.machine
-        self.joined = {task.id: machine.find_joined(task) for task in pending}
+        self.joined: dict[str, tuple[str, ...]] = {
+            task.id: machine.find_joined(task) for task in pending
+        }
         # Without a record, too: it may have stored something in a graph inside it.
         self.begun: set[str] = ledger.find_begun(each.id for each in machine.carried.values())
         # That it has failed is not carried over, so nothing else might tell.

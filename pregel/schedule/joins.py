@@ -162,7 +162,7 @@ class BarrierTransition:
                 id(task) for task in tasks if self._comes_late(task, join)
             }
         lasting = [name for name in self.flow.lasting if is_pending(channels[name])]
-        self.staying = {name for name in lasting if name not in consumed}
+        self.staying: set[str] = {name for name in lasting if name not in consumed}
         self.kept_sends: list[int] = []
         if added:
             self.staying.update(name for name in machine.expiring if name != TASKS)

@@ -71,7 +71,7 @@ class Machine(LiveState):
         self.open = open
         self.step: int = step
         self.remaining: int = 0
-        self.changed = ()
+        self.changed: Iterable[str] | None = ()
         self.held: set[str] = set()
         self.unsaved: set[str] = set()
         self.unsaved_seen: set[str] = set()
