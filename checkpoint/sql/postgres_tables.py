@@ -262,6 +262,7 @@ STATEMENTS = {
         SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, v.channel, v.base, v.data
         FROM c JOIN stategraph_values AS v ON v.space = c.space AND v.owner = c.seq
             AND octet_length(v.data) <= $3
+        ORDER BY 2
     """,
     "chain": f"""
         WITH RECURSIVE chain AS (

@@ -29,6 +29,7 @@ NEAR = 1024
 """Values of at most this many bytes are read together with the checkpoint that wrote them."""
 
 NO_VALUES: Mapping[tuple[int, str], ValueRow] = {}
+"""No rows of values."""
 
 Row = tuple[CheckpointRow, CheckpointBody]
 """A checkpoint's row and its unpacked body."""

@@ -10,7 +10,13 @@ from kit.graphs import CONFIG, EMPTY, Log, chain_of
 from kit.pausing_graphs import graph, says
 
 from stategraph import END
-from stategraph.checkpoint import CheckpointConflictError, DamagedError, InMemorySaver, StorageError
+from stategraph.checkpoint import (
+    CheckpointConflictError,
+    DamagedError,
+    InMemorySaver,
+    StorageError,
+    sqlite,
+)
 from stategraph.checkpoint.base import address
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.store.cache import SqliteCache
@@ -37,6 +43,36 @@ def test_a_checkpoint_may_be_put_again_as_its_own_parent(saver):
         each.put(address("t", "", "1"), checkpoint("1", "y" * 100), {}, {"a": 1})
         found.append(each.get_tuple(address("t", "")))
     assert found[0] == found[1]
+
+
+def test_an_older_checkpoint_is_read_as_of_one_moment(tmp_path, monkeypatch):
+    app = chain_of(Log, a=says("a"), b=says("b"))
+    with SqliteSaver.from_conn_string(tmp_path / "t.db") as saver, SqliteSaver.from_conn_string(tmp_path / "t.db") as other:
+        app = app.compile(checkpointer=saver)
+        app.invoke(EMPTY, CONFIG)
+        older = next(each.config for each in app.get_state_history(CONFIG) if each.next == ("b",))
+        expected = saver.get_tuple(older)
+        rows = sqlite._SqliteSession.rows
+
+        def pruned_meanwhile(session, statement, *values):
+            found = rows(session, statement, *values)
+            if statement == "look":
+                monkeypatch.undo()
+                other.prune(["t"], keep_last=1)
+            return found
+
+        monkeypatch.setattr(sqlite._SqliteSession, "rows", pruned_meanwhile)
+        assert expected.pending_writes and saver.get_tuple(older) == expected
+        assert saver.get_tuple(older) is None
+
+
+def test_a_run_from_an_older_checkpoint_notices_that_the_newest_is_lost(drive, saver):
+    app = chain_of(Log, a=says("a"), b=says("b"), c=says("c")).compile(checkpointer=saver)
+    app.invoke(EMPTY, CONFIG)
+    older = next(each.config for each in app.get_state_history(CONFIG) if each.next == ("b",))
+    saver._database.execute("DELETE FROM checkpoints WHERE seq = (SELECT max(seq) FROM checkpoints)")
+    with pytest.raises(DamagedError, match="its newest checkpoint"):
+        drive.invoke(app, None, older)
 
 
 def test_links_that_lead_in_a_circle_are_damage(saver):

@@ -15,6 +15,7 @@ from stategraph.checkpoint import DamagedError, StorageError
 from stategraph.checkpoint.encryption import Encryption
 from stategraph.serve import create_app
 from stategraph.serve.records import Records
+from stategraph.serve.seals import Seals
 from stategraph.store import InMemoryStore
 
 OLD = bytes(32)
@@ -45,6 +46,16 @@ async def test_a_server_with_keys_refuses_records_that_are_not_encrypted():
             pass
     async with asking(flow_app(store=store)):
         pass
+
+
+async def test_servers_with_keys_may_open_a_new_database_at_once():
+    seals, store = Seals(Encryption(KEY)), InMemoryStore()
+
+    async def store_a_record_of_another_server():
+        space = ("stategraph_serve", "runs")
+        await store.aput(space, "run", seals.close(space, "run", {"metadata": {}}), False)
+
+    await seals.check(store, "stategraph_serve", store_a_record_of_another_server)
 
 
 @pytest.mark.parametrize("kind", DATABASES)

@@ -109,6 +109,12 @@ async def test_what_is_written_while_the_same_run_is_sent_is_sent_as_well(receiv
     assert sent in (["success", "newer"], ["newer", "success"])
 
 
+async def test_what_is_no_url_for_the_client_is_given_up_at_once(receiver):
+    async with asking(app_of(receiver)) as client:
+        told = (await run(client, f"{receiver.place}/{'x' * 70_000}"))["webhook"]
+    assert told["status"] == "failed" and told["tries"] == 1 and "InvalidURL" in told["error"]
+
+
 async def never(_) -> float:
     await asyncio.sleep(60)
     return 0

@@ -526,3 +526,18 @@ graph.compile(InMemorySaver()).invoke({"x": 0}, {"configurable": {"thread_id": "
 print(*(name for name in sys.modules if "observ" in name))
 """
     assert subprocess.check_output([sys.executable, "-P", "-c", program], text=True).strip() == ""
+
+
+def test_an_observer_may_have_methods_that_are_named_as_the_engines_own(drive):
+    class Named(Observer):
+        ended = False
+
+        def attempt_span(self, task):
+            raise AssertionError("it is not the engine's")
+
+        def task_ended(self, task, status, seconds, error):
+            self.ended = True
+
+    observer = Named()
+    app = chain_of(State, a=lambda state: {"x": [1]}).compile(observer=observer)
+    assert drive.invoke(app, {"x": []}) == {"x": [1]} and observer.ended
