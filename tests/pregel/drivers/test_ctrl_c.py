@@ -303,6 +303,6 @@ def test_who_is_recorded_as_the_winner_of_a_race_stays_it_after_ctrl_c(names):
     graph.add_conditional_edges(START, lambda state: [Send("racer", {"name": name}, race="r") for name in names], ["racer"])
     app = graph.compile(checkpointer=Cut())
     with pytest.raises(KeyboardInterrupt):
-        app.invoke(EMPTY, CONFIG)
+        app.invoke(EMPTY, CONFIG, durability="sync")  # so that it is this thread that stores
     state = app.get_state(CONFIG)
     assert state.values["log"] == ["quick"] or app.invoke(None, CONFIG)["log"] == ["quick"]
