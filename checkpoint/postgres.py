@@ -44,7 +44,7 @@ from .sql.postgres_session import (
     decode_names,
 )
 from .sql.postgres_tables import MIGRATIONS
-from .sql.queries import LookUp, SqlSession, find_namespace
+from .sql.queries import NEAR, LookUp, SqlSession, find_namespace
 from .sql.rows import (
     CheckpointRow,
     MaterializedState,
@@ -181,13 +181,15 @@ class PostgresSaver(SqlSaver):
     def _look_up(
         self, session: SqlSession, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
     ) -> LookUp | None:
-        rows = session.rows("look", thread_id, checkpoint_ns, checkpoint_id)
+        rows = session.rows("look", thread_id, checkpoint_ns, checkpoint_id, NEAR)
         if not rows:
             return None
         id, *head, writes = rows[0][:6]
         namespace = NamespaceRow(id, thread_id, checkpoint_ns, *head)
+        values = {(row[7], row[8]): row[12] for row in rows if row[0] is row[6] is None}
         chain = [CheckpointRow(*row[6:]) for row in rows if row[6] is not None]
-        return namespace, chain, writes or []
+        after = chain.pop() if chain and rows[len(chain) - 1][0] is None else None
+        return namespace, chain, writes or [], (after, values)
 
     def head(self, config: RunnableConfig) -> str | None:
         """Return the id of the newest checkpoint of the thread and namespace in `config`, or

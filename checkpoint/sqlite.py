@@ -17,7 +17,7 @@ from .records import TaskWrites, Transacted, TransactionPlace
 from .retention import Retention
 from .serde import Serializer
 from .sql.group_commit import GroupCommit
-from .sql.queries import LookUp, SqlSession
+from .sql.queries import NEAR, NO_VALUES, LookUp, Next, SqlSession
 from .sql.read_rows import RecentValues
 from .sql.rows import CheckpointRow, MaterializedState, NamespaceRow
 from .sql.saver import SqlSaver
@@ -244,11 +244,28 @@ class SqliteSaver(SqlSaver):
     def _look_up(
         self, session: SqlSession, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
     ) -> LookUp | None:
-        rows = session.rows("look", thread_id, checkpoint_ns, checkpoint_id)
+        if checkpoint_id is None:
+            rows = session.rows("look", thread_id, checkpoint_ns)
+        else:
+            rows = session.rows("look_at", thread_id, checkpoint_ns, checkpoint_id, NEAR)
         if not rows:
             return None
-        chain = [CheckpointRow(*row[8:]) for row in rows if row[8] is not None]
-        return NamespaceRow(*rows[0][:7]), chain, None if rows[0][7] else []
+        written = []
+        after: Next = None, NO_VALUES
+        while rows[-1][0] is None:  # behind the others
+            written.append(rows.pop()[-2:])
+        writes = [data for _, data in sorted(written)] if written else written
+        first = rows[0]
+        if checkpoint_id is None:
+            chain = [CheckpointRow(*row[7:]) for row in rows if row[7] is not None]
+        else:
+            # The first one stands in a row with each short value that came next.
+            found = {row[8]: CheckpointRow(*row[7:14]) for row in rows if row[7] is not None}
+            chain = [*found.values()]
+            if first[14] is not None:
+                values = {(first[15], row[21]): row[22] for row in rows if row[21] is not None}
+                after = CheckpointRow(*first[14:21]), values
+        return NamespaceRow(*first[:7]), chain, writes, after
 
     def _statements(self) -> _SqliteSession:
         return self._session(write=None)

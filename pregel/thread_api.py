@@ -449,9 +449,9 @@ class StoredThreads(Generic[ValuesT]):
         merged = normalize(config)
         if self.config:
             merged = merge_configs(self.config, merged)
-        where = address(*coordinates(merged))
-        saver = saver_of(self.program, self.checkpointer, ns_of(where))
-        return saver.for_call(merged), where
+        thread_id, ns, checkpoint_id = coordinates(merged)
+        saver = saver_of(self.program, self.checkpointer, ns) if ns else self.checkpointer
+        return saver.for_call(merged), address(thread_id, ns, checkpoint_id)
 
     def _memory(
         self, config: AnyConfig, subgraph: Subgraph | None

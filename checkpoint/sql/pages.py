@@ -7,7 +7,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..integrity import Integrity
-from .queries import NO_VALUES, Row, SqlSession, add_tasks, fill_values, read_chain, read_next
+from .queries import (
+    NO_VALUES,
+    Row,
+    SqlSession,
+    add_tasks,
+    fill_values,
+    read_chain,
+    read_next,
+    unpack_next,
+)
 from .read_rows import RecentValues, materialize, next_state
 from .rows import (
     CheckpointBody,
@@ -191,8 +200,8 @@ def _fill(
     ids = [each.row.checkpoint_id for each in wanted]
     for checkpoint_id, data in session.rows("writes", namespace.id, ids):
         written.setdefault(checkpoint_id, []).append(data)
-    following, known = [*rows[1:]], NO_VALUES
-    if rows[-1][0].seq == wanted[-1].row.seq:
-        newer, known = read_next(session, namespace, wanted[-1])
-        following += newer
+    following, known, newest = [*rows[1:]], NO_VALUES, wanted[-1]
+    if rows[-1][0].seq == newest.row.seq != namespace.head:
+        row, known = read_next(session, namespace.id, newest.row.seq)
+        following += unpack_next(session, namespace, newest, row)
     add_tasks(session, wanted, written, following, known)

@@ -276,7 +276,8 @@ STATEMENTS = {
         SELECT * FROM chain ORDER BY seq DESC
     """,
     # A namespace, one of its checkpoints (the head, if $3 is NULL) with those it builds on, and
-    # what its tasks wrote.
+    # what its tasks wrote; then, if it is an older one, what came next, and the short values of
+    # that.
     "look": f"""
         WITH RECURSIVE place AS (
             SELECT id, head, head_id, stamp, size, sha256(coalesce($3::bytea, head_id)) AS wanted
@@ -290,6 +291,10 @@ STATEMENTS = {
             SELECT c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
             FROM chain JOIN stategraph_checkpoints AS c
                 ON c.seq = chain.link AND c.space = chain.space AND chain.link < chain.seq
+        ),
+        after AS (
+            {_ROW} WHERE $3 IS NOT NULL AND space = (SELECT id FROM place)
+                AND seq > (SELECT max(seq) FROM chain) ORDER BY seq LIMIT 1
         )
         SELECT place.id, place.head, place.head_id, place.stamp, place.size,
             CASE WHEN sha256(chain.checkpoint_id) = place.wanted THEN (
@@ -297,7 +302,15 @@ STATEMENTS = {
                 WHERE w.space = place.id AND sha256(w.checkpoint_id) = place.wanted
             ) END,
             chain.*
-        FROM place LEFT JOIN chain ON true ORDER BY chain.seq DESC
+        FROM place LEFT JOIN chain ON true
+        UNION ALL
+        SELECT NULL, NULL, NULL, NULL, NULL, NULL, after.* FROM after
+        UNION ALL
+        SELECT NULL, NULL, NULL, NULL, NULL, NULL,
+            NULL, v.owner, v.channel, NULL, NULL, NULL, v.data
+        FROM after JOIN stategraph_values AS v ON v.space = after.space AND v.owner = after.seq
+            AND octet_length(v.data) <= $4
+        ORDER BY 1, 7, 8 DESC
     """,
     "by_run": """
         SELECT checkpoint_id FROM stategraph_checkpoints

@@ -18,7 +18,6 @@ from .rows import (
     NamespaceRow,
     StoredCheckpoint,
     ThreadKey,
-    ValueRow,
     unpack_body,
 )
 
@@ -28,16 +27,21 @@ NEWEST = 2**62
 NEAR = 1024
 """Values of at most this many bytes are read together with the checkpoint that wrote them."""
 
-NO_VALUES: Mapping[tuple[int, str], ValueRow] = {}
-"""No rows of values."""
-
 Row = tuple[CheckpointRow, CheckpointBody]
 """A checkpoint's row and its unpacked body."""
 
+Values = Mapping[tuple[int, str], bytes]
+"""The rows of values, by owner and channel."""
 
-LookUp = tuple[NamespaceRow, list[CheckpointRow], list[bytes] | None]
+NO_VALUES: Values = {}
+
+Next = tuple[CheckpointRow | None, Values]
+"""The checkpoint that came after one in its namespace, and the short values that it wrote."""
+
+LookUp = tuple[NamespaceRow, Sequence[CheckpointRow], Sequence[bytes], Next]
 """A namespace; the rows of a checkpoint and of those it builds on, newest first, or none if it does
-not exist; and the rows of what its tasks wrote, in order, if they have been read as well."""
+not exist; the rows of what its tasks wrote, in order; and, unless it is the head, what came next.
+All as of one moment."""
 
 
 class SqlSession(Protocol):
@@ -134,26 +138,6 @@ def find_edge(
     raise ValueError(f"before must name a checkpoint of the thread, got {wanted!r}")
 
 
-def find_checkpoint(
-    session: SqlSession,
-    namespace: NamespaceRow,
-    checkpoint_id: str | None,
-    integrity: Integrity,
-    recent: RecentValues | None = None,
-) -> StoredCheckpoint | None:
-    """Return a checkpoint of a namespace, the head by default.
-
-    Raises:
-        DamagedError: what is stored is not what was written.
-    """
-    wanted = checkpoint_id or namespace.head_id
-    if wanted is None:
-        return None
-    row = find_row(session, namespace, wanted, namespace.key(integrity))
-    chain = [] if row is None else read_chain(session, row)
-    return read_checkpoint(session, (namespace, chain, None), checkpoint_id, integrity, recent)
-
-
 def read_checkpoint(
     session: SqlSession,
     found: LookUp,
@@ -161,20 +145,24 @@ def read_checkpoint(
     integrity: Integrity,
     recent: RecentValues | None = None,
 ) -> StoredCheckpoint | None:
-    """Return a checkpoint whose row, and those that it builds on, have been read; see
-    `find_checkpoint`.
+    """Return a checkpoint, the head by default, from what one query has found of it.
 
     Args:
         recent: values that need not be read.
+
+    Raises:
+        DamagedError: what is stored is not what was written.
     """
-    namespace, chain, writes = found
+    namespace, chain, writes, after = found
     key, head = namespace.key(integrity), namespace.head
+    wanted = checkpoint_id or namespace.head_id
+    if not chain and wanted is not None:  # check that it is not merely missing from the index
+        find_row(session, namespace, wanted, key)
     # The namespace names its head, so a missing head has been lost, not pruned.
     if checkpoint_id is None and head is not None and (not chain or chain[0].seq != head):
         raise key.damage_error(f"its newest checkpoint, {namespace.head_id!r}, is missing")
     if not chain:
         return None
-    wanted = checkpoint_id or namespace.head_id
     # A database's index can be damaged as well as a row, so the row it leads to is checked by name.
     if chain[0].namespace_id != namespace.id or chain[0].checkpoint_id != wanted:
         raise key.damage_error(f"another checkpoint is stored in place of {wanted!r}")
@@ -190,11 +178,11 @@ def read_checkpoint(
         if recent is not None:
             recent.keep(namespace.id, dict(unread), of_head=is_head)
     stored = StoredCheckpoint(row, body, state, [])
-    id = row.checkpoint_id
-    if writes is None:
-        writes = [data for _, data in session.rows("writes", namespace.id, [id])]
-    if writes or not is_head:
-        add_tasks(session, [stored], {id: writes}, *read_next(session, namespace, stored))
+    if not is_head:
+        following = unpack_next(session, namespace, stored, after[0])
+        add_tasks(session, [stored], {row.checkpoint_id: writes}, following, after[1])
+    elif writes:
+        add_tasks(session, [stored], {row.checkpoint_id: writes})
     if is_head and state.revision != namespace.revision:
         raise key.damage_error(
             f"a write recorded after its newest checkpoint, {namespace.head_id!r}, is missing"
@@ -221,7 +209,8 @@ def fill_values(
     wanted = {(value.owner, name) for name, value in unread if value.base is None}
     if not wanted:
         return
-    reader = ValueReader(key, session.rows("values", namespace_id, sorted(wanted)))
+    found = session.rows("values", namespace_id, sorted(wanted))
+    reader = ValueReader(key, {(owner, channel): data for owner, channel, _, data in found})
     for name, value in unread:
         reader.fill(name, value)
 
@@ -230,15 +219,15 @@ def add_tasks(
     session: SqlSession,
     wanted: Sequence[StoredCheckpoint],
     written: Mapping[str, Sequence[bytes]],
-    following: Sequence[Row],
-    known: Mapping[tuple[int, str], ValueRow] = NO_VALUES,
+    following: Sequence[Row] = (),
+    known: Values = NO_VALUES,
 ) -> None:
     """Add to checkpoints what their tasks wrote.
 
     Args:
         written: the rows recorded beside each checkpoint, by checkpoint id.
         following: later checkpoints, including the next one after each.
-        known: value rows that have been read; see `TailReader`.
+        known: value rows that have been read.
 
     Raises:
         DamagedError: a record is missing, or is not what was written.
@@ -268,7 +257,7 @@ class TailReader:
     parent wrote ends with.
 
     Args:
-        known: value rows that have been read, by owner and channel.
+        known: value rows that have been read.
     """
 
     __slots__ = ("_body", "_key", "_known", "_namespace_id", "_session")
@@ -279,7 +268,7 @@ class TailReader:
         key: ThreadKey,
         namespace_id: int,
         body: CheckpointBody | None,
-        known: Mapping[tuple[int, str], ValueRow] = NO_VALUES,
+        known: Values = NO_VALUES,
     ) -> None:
         self._session, self._key, self._namespace_id = session, key, namespace_id
         self._body, self._known = body, known
@@ -293,10 +282,11 @@ class TailReader:
         value = None if self._body is None else self._body.values.get(name)
         if value is not None and value.owner is not None and not (value.base or value.blob):
             # Mostly the delta in the value's own row has these bytes.
-            row = self._known.get((value.owner, name))
-            place = self._namespace_id, value.owner, name
-            rows = [row] if row is not None else self._session.rows("one_value", *place)
-            tail = ValueReader(self._key, rows).read_tail(name, value, size)
+            known = self._known
+            if (value.owner, name) not in known:
+                rows = self._session.rows("one_value", self._namespace_id, value.owner, name)
+                known = {(owner, channel): data for owner, channel, _, data in rows}
+            tail = ValueReader(self._key, known).read_tail(name, value, size)
             if tail is not None:
                 return tail
             fill_values(self._session, self._key, self._namespace_id, [(name, value)])
@@ -309,35 +299,36 @@ class TailReader:
         return found
 
 
-def read_next(
-    session: SqlSession, namespace: NamespaceRow, found: StoredCheckpoint
-) -> tuple[list[Row], Mapping[tuple[int, str], ValueRow]]:
-    """Return the checkpoint that came after one in its namespace, and the short values that it
-    wrote. If it is damaged, return none: reading that one reports it, and this one is complete
-    without it.
+def read_next(session: SqlSession, namespace_id: int, seq: int) -> Next:
+    """Return what came after a checkpoint in its namespace."""
+    rows = session.rows("next", namespace_id, seq, NEAR)
+    if not rows:
+        return None, NO_VALUES
+    return CheckpointRow(*rows[0][:7]), {(rows[0][1], name): data for *_, name, data in rows[1:]}
+
+
+def unpack_next(
+    session: SqlSession, namespace: NamespaceRow, found: StoredCheckpoint, row: CheckpointRow | None
+) -> list[Row]:
+    """Return the checkpoint that came after one that is not the head. If it is damaged, return
+    none: reading that one reports it, and this one is complete without it.
 
     Raises:
         DamagedError: there is none, although this one is not the newest, or the index skips one
             between the two.
     """
     this, key = found.row, found.state.key
-    # No row comes after the head, so none can hold what its tasks wrote.
-    if this.seq == namespace.head:
-        return [], NO_VALUES
-    rows = session.rows("next", namespace.id, this.seq, NEAR)
-    row = CheckpointRow(*rows[0][:7]) if rows else None
     if row is None or row.namespace_id != namespace.id or row.seq <= this.seq:
         # The namespace may have changed since it was read.
         now = find_namespace(session, namespace.thread_id, namespace.checkpoint_ns)
         if now is not None and now.head is not None and now.head > this.seq:
             raise key.damage_error(f"the checkpoint after {this.checkpoint_id!r} is missing")
-        return [], NO_VALUES
+        return []
     if row.parent_id not in (None, this.checkpoint_id):  # a fork continues something older
         parent = session.rows("by_id", namespace.id, row.parent_id)
         if parent and this.seq < CheckpointRow(*parent[0]).seq < row.seq:
             raise key.damage_error(f"the index skips checkpoint {row.parent_id!r}")
     try:
-        body = unpack_body(key, row)
+        return [(row, unpack_body(key, row))]
     except DamagedError:
-        return [], NO_VALUES
-    return [(row, body)], {(row.seq, each[7]): ValueRow(row.seq, *each[7:]) for each in rows[1:]}
+        return []

@@ -18,7 +18,6 @@ from .rows import (
     MaterializedState,
     ThreadKey,
     ValueDelta,
-    ValueRow,
     unpack_body,
     unpack_tasks,
 )
@@ -81,12 +80,12 @@ class ValueReader:
     """Reads long values.
 
     Args:
-        rows: the rows of the wanted values and of all that they build on.
+        rows: the rows of the wanted values and of all that they build on, by owner and channel.
     """
 
-    def __init__(self, key: ThreadKey, rows: Iterable[ValueRow]) -> None:
+    def __init__(self, key: ThreadKey, rows: Mapping[tuple[int, str], bytes]) -> None:
         self._key = key
-        self._data = {(owner, channel): data for owner, channel, _, data in rows}
+        self._data = rows
         self._places: dict[str, bytes] = {}
         self._last: dict[str, ChannelValue] = {}
 

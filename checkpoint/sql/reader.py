@@ -33,7 +33,6 @@ from .queries import (
     NEWEST,
     LookUp,
     SqlSession,
-    find_checkpoint,
     find_edge,
     find_namespace,
     find_row,
@@ -124,16 +123,13 @@ class SqlReader(BuiltinSaver):
         found = self._look_up(session, thread_id, checkpoint_ns, checkpoint_id)
         if found is None:
             return None
-        namespace, chain, _ = found
-        if not chain:  # check that it is not merely missing from the index
-            return find_checkpoint(session, namespace, checkpoint_id, self._integrity)
         return read_checkpoint(session, found, checkpoint_id, self._integrity, self._recent)
 
     def _look_up(
         self, session: SqlSession, thread_id: str, checkpoint_ns: str, checkpoint_id: str | None
     ) -> LookUp | None:
-        """Return a namespace and, read in one query, the rows of a checkpoint, the head by
-        default."""
+        """Return what one query finds of a checkpoint, the head by default; None if there is no
+        such namespace."""
         raise NotImplementedError
 
     def head(self, config: RunnableConfig) -> str | None:
@@ -373,7 +369,8 @@ class SqlReader(BuiltinSaver):
         found: list[StoredCheckpoint] = []
         with self._session(write=False) as session:
             for namespace in namespaces.values():
-                each = find_checkpoint(session, namespace, checkpoint_id, self._integrity)
+                where = namespace.thread_id, namespace.checkpoint_ns
+                each = self._find_in(session, *where, checkpoint_id)
                 if each is None or each.row.seq >= edge:
                     continue
                 if fits is None or fits(each.body):

@@ -33,7 +33,7 @@ from .copying import copy_namespaces
 from .posts import copy_posts, find_posts, pack_post, take_posts
 from .pruner import SqlPruner
 from .pruning import keep_only, set_head
-from .queries import SqlSession, find_checkpoint, find_row, lock_namespaces
+from .queries import SqlSession, find_row, lock_namespaces
 from .rows import MaterializedState, NamespaceRow, ThreadKey, pack_writes
 from .write_rows import CommitRows, apply_commit, build_rows
 
@@ -190,7 +190,8 @@ class SqlSaver(SqlPruner):
     ) -> MaterializedState:
         """Return the state at a commit's parent; an empty one if there is none."""
         if parent_id is not None:
-            found = find_checkpoint(session, namespace, parent_id, self._integrity, self._recent)
+            where = namespace.thread_id, namespace.checkpoint_ns
+            found = self._find_in(session, *where, parent_id)
             if found is not None:
                 return found.state
         return MaterializedState(namespace.key(self._integrity), namespace.id, size=namespace.size)

@@ -91,6 +91,37 @@ _FOUND_VALUES = """
             ON v.space = ?1 AND v.owner = found.base AND v.channel = found.channel
     )
 """
+# A namespace, and one of its checkpoints with those it builds on, a row each; then, behind as many
+# NULLs, what its tasks wrote. Long columns are left out of the recursion, which would copy them.
+_LOOK = """
+    WITH RECURSIVE chain (space, seq, link) AS (
+        SELECT s.id, c.seq, c.link FROM spaces AS s LEFT JOIN checkpoints AS c
+            ON c.space = s.id AND c.checkpoint_id = {0}
+        WHERE s.thread_id = ?1 AND s.checkpoint_ns = ?2
+        UNION ALL
+        SELECT chain.space, b.seq, b.link FROM chain CROSS JOIN checkpoints AS b
+            ON b.seq = chain.link AND chain.link < chain.seq AND b.space = chain.space
+        ORDER BY 2 DESC
+    )
+    SELECT s.id, s.thread_id, s.checkpoint_ns, s.head, s.head_id, s.stamp, s.size,
+        c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body{1}
+    FROM chain CROSS JOIN spaces AS s ON s.id = chain.space
+        LEFT JOIN checkpoints AS c ON c.seq = chain.seq {2}
+    UNION ALL
+    SELECT {3}, w.seq, w.data
+    FROM spaces AS s CROSS JOIN writes AS w ON w.space = s.id AND w.checkpoint_id = {0}
+    WHERE s.thread_id = ?1 AND s.checkpoint_ns = ?2
+"""
+_AFTER_COLUMNS = """,
+        n.space, n.seq, n.checkpoint_id, n.parent_id, n.link, n.run_id, n.body, v.channel, v.data"""
+# What came next, beside the checkpoint: once for each short value that it wrote.
+_AFTER = """
+        LEFT JOIN checkpoints AS n ON c.checkpoint_id = ?3 AND n.seq = (
+            SELECT seq FROM checkpoints WHERE space = s.id AND seq > c.seq ORDER BY seq LIMIT 1
+        )
+        LEFT JOIN channel_values AS v
+            ON v.space = n.space AND v.owner = n.seq AND length(v.data) <= ?4
+"""
 STATEMENTS = {
     "namespace": f"{SPACE} WHERE thread_id = ? AND checkpoint_ns = ?",
     "lock_namespace": f"{SPACE} WHERE thread_id = ? AND checkpoint_ns = ?",
@@ -153,28 +184,8 @@ STATEMENTS = {
             AND checkpoint_id = ?
     """,
     "all_rows": f"{ROW} WHERE space = ? ORDER BY seq",
-    # A namespace; whether anything is recorded beside one of its checkpoints (the head, if ?3 is
-    # NULL); and that checkpoint with those it builds on, a row each. Long columns are left out of
-    # the recursion, which would copy them.
-    "look": """
-        WITH RECURSIVE chain (space, seq, link) AS (
-            SELECT s.id, c.seq, c.link FROM spaces AS s LEFT JOIN checkpoints AS c
-                ON c.space = s.id AND c.checkpoint_id = coalesce(?3, s.head_id)
-            WHERE s.thread_id = ?1 AND s.checkpoint_ns = ?2
-            UNION ALL
-            SELECT chain.space, b.seq, b.link FROM chain CROSS JOIN checkpoints AS b
-                ON b.seq = chain.link AND chain.link < chain.seq AND b.space = chain.space
-            ORDER BY 2 DESC
-        )
-        SELECT s.id, s.thread_id, s.checkpoint_ns, s.head, s.head_id, s.stamp, s.size,
-            EXISTS (
-                SELECT 1 FROM writes
-                WHERE space = s.id AND checkpoint_id = coalesce(?3, s.head_id)
-            ),
-            c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body
-        FROM chain CROSS JOIN spaces AS s ON s.id = chain.space
-            LEFT JOIN checkpoints AS c ON c.seq = chain.seq
-    """,
+    "look": _LOOK.format("s.head_id", "", "", ", ".join(["NULL"] * 12)),
+    "look_at": _LOOK.format("?3", _AFTER_COLUMNS, _AFTER, ", ".join(["NULL"] * 21)),
     "page_of_one": f"{ROW} WHERE space = ? AND seq < ? ORDER BY seq DESC LIMIT ?",
     # Few namespaces: the newest rows of each, by index. Many (`page_of_many`): all rows backwards,
     # since most of them are wanted.

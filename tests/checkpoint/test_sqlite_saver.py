@@ -56,7 +56,7 @@ def test_an_older_checkpoint_is_read_as_of_one_moment(tmp_path, monkeypatch):
 
         def pruned_meanwhile(session, statement, *values):
             found = rows(session, statement, *values)
-            if statement == "look":
+            if statement == "look_at":
                 monkeypatch.undo()
                 other.prune(["t"], keep_last=1)
             return found

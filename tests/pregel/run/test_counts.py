@@ -51,9 +51,9 @@ TODAY = {
     "Send": 12,
     "Send, async node": 13,
     "node compiled": 92,
-    "get_state": 108,
-    "get_state of an older checkpoint": 181,
-    "history of 10 checkpoints": 1_199,
+    "get_state": 105,
+    "get_state of an older checkpoint": 174,
+    "history of 10 checkpoints": 1_195,
     "update_state of an older checkpoint": 626,
     "statements of a graph as a node": 18,
     # Bytes.
