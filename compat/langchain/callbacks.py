@@ -41,7 +41,7 @@ def is_heard(run: Run) -> bool:
 
 def sends_tokens(run: Run) -> bool:
     """Whether the tokens of models have a reader: of this run, or of one around it."""
-    if any(stream.wants("messages") for stream in run.output.streams):
+    if any("messages" in stream.modes for stream in run.output.streams):
         return True
     callbacks = _callbacks_of(run)
     return isinstance(callbacks, BaseCallbackManager) and any(map(_is_sender, callbacks.handlers))

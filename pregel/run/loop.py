@@ -612,6 +612,8 @@ def show_starts(run: Run, tasks: Sequence[Task]) -> Effects:
 
 def show_ends(run: Run, tasks: Sequence[Task]) -> None:
     """Tell the readers how tasks have ended, and what they ask."""
+    if not tasks:
+        return
     machine, streams = run.machine, run.output.streams
     identify_messages(streams, tasks, machine.channels)
     for stream in streams:

@@ -24,6 +24,7 @@ from .nested import save_kept
 from .resume import claim_end, end_claim, upcoming
 from .run import Run, run_of
 from .snapshots import live_snapshot
+from .stream import OF_CHECKPOINTS
 
 
 class Recording:
@@ -313,9 +314,10 @@ def show_checkpoint(run: Run, tasks: Sequence[Task] | None = None) -> None:
     Args:
         tasks: None if nobody has made them yet.
     """
-    streams = run.output.streams
-    if run.commits.last is not None and any(s.wants("checkpoints", "debug") for s in streams):
-        state = live_snapshot(run, upcoming(run) if tasks is None else tasks)
-        for stream in streams:
+    state = None
+    for stream in run.output.streams if run.commits.last is not None else ():
+        if not stream.modes.isdisjoint(OF_CHECKPOINTS):
+            state = state or live_snapshot(run, upcoming(run) if tasks is None else tasks)
             stream.checkpoint(state)
+    if state is not None:
         run.commits.take_last()

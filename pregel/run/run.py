@@ -326,7 +326,7 @@ class Run:
 
     def writer_of(self, task: Task) -> StreamWriter:
         """Sends custom events to the reader; does nothing if there is none who asked for them."""
-        streams = [s for s in self.output.streams if s.wants("custom")]
+        streams = [s for s in self.output.streams if "custom" in s.modes]
         deadline, attempt = task.nearest_deadline, task.attempt
         if not streams and deadline is None:
             return no_op

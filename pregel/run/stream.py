@@ -17,8 +17,10 @@ from ..names import METADATA
 from ..schedule.machine import Machine
 from ..task.task import Task
 from ..types import Interrupt, Selection, StateSnapshot, StreamMode
-from .tokens import message_id, messages_in, unstreamed
+from .tokens import message_id, messages_in, unstreamed, written_messages
 
+OF_CHECKPOINTS: Final[frozenset[StreamMode]] = frozenset({"checkpoints", "debug"})
+_OF_TASKS: Final[frozenset[StreamMode]] = frozenset({"tasks", "debug"})
 MODES: Final = frozenset(get_args(StreamMode))
 LIVE: Final[frozenset[StreamMode]] = frozenset({"custom", "messages"})
 """Modes whose chunks come while a node runs, so that the reader's thread must be free to take
@@ -151,10 +153,6 @@ class Stream:
                 self._sent.add(message_id(data[0]))
             self._put(self._envelope.wrap(self.ns, mode, data, self._form))
 
-    def wants(self, *modes: StreamMode) -> bool:
-        """Whether the reader asked for one of these modes."""
-        return not self.modes.isdisjoint(modes)
-
     # -- what the loop reports ---------------------------------------------------------------------
 
     def known(self, values: Iterable[Any]) -> None:
@@ -203,7 +201,7 @@ class Stream:
 
     def started(self, task: Task) -> None:
         """Show that a task is about to run."""
-        if task.node.hidden or not self.wants("tasks", "debug"):
+        if task.node.hidden or self.modes.isdisjoint(_OF_TASKS):
             return
         payload: dict[str, Any] = {
             "id": task.id,
@@ -225,14 +223,14 @@ class Stream:
             self.emit("updates", shown or {INTERRUPT: ()})
         elif task.finished and not task.node.hidden:
             self._returned(task)
-        if task.node.hidden or not self.wants("tasks", "debug"):
+        if task.node.hidden or self.modes.isdisjoint(_OF_TASKS):
             return
         more = {} if task.wake_at is None else {"wake_at": task.wake_at}
         self._end(task, task.error, result_of(task.writes, self._shown), task.interrupts, **more)
 
     def lost(self, task: Task) -> None:
         """Show that a task has lost its race: it was not run, or was stopped."""
-        if self.wants("tasks", "debug"):
+        if not self.modes.isdisjoint(_OF_TASKS):
             self._end(task, None, {}, (), lost=True)
 
     def _end(
@@ -263,16 +261,17 @@ class Stream:
             self.emit("updates", chunk)
 
     def _messages(self, task: Task) -> None:
-        written = [value for _, value in task.writes]
-        if any(message_id(message) is None for value in written for message in messages_in(value)):
+        found = written_messages(task.writes)
+        if not found:
+            return
+        ids = {message_id(message) for message in found}
+        if None in ids:
             self._unnamed = True
         if not task.restored:
-            for message in unstreamed(task.input, task.writes, self._sent):
+            for message in unstreamed(task.input, found, self._sent):
                 self.emit("messages", (message, _message_metadata(task)))
-        elif (
-            task.recorded
-        ):  # by an earlier call, which has shown them; what a cache had was not shown
-            self.known(written)
+        elif task.recorded:  # by an earlier call, which has shown them; what a cache had was not
+            self._sent |= ids
 
     def posted(self, writes: Sequence[tuple[str, Any]]) -> None:
         """Show that the run has taken a post."""
@@ -298,7 +297,7 @@ class Stream:
         self._wrap_debug("checkpoint", (state.metadata or {}).get("step", -1), payload)
 
     def _wrap_debug(self, kind: str, step: int, payload: Any) -> None:
-        if self.wants("debug"):
+        if "debug" in self.modes:
             now = datetime.fromtimestamp(CLOCK.time(), UTC).isoformat()
             self.emit("debug", {"step": step, "timestamp": now, "type": kind, "payload": payload})
 
@@ -313,7 +312,7 @@ def identify_messages(
     their ids.
     """
     for stream in streams:  # a generator expression would take a call for each (P4, P5)
-        if stream.wants("messages"):
+        if "messages" in stream.modes:
             break
     else:
         return

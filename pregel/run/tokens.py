@@ -8,7 +8,7 @@ shape, never by its class. How messages are merged into a state is decided above
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import is_dataclass, replace
@@ -21,6 +21,8 @@ from ...checkpoint.serde.class_codecs import is_pydantic, pydantic_fields
 from ..program.results import is_record, record_items
 from ..program.writes import Pair
 from ..runtime import Running
+
+_NO_MESSAGES: Final = frozenset((str, int, float, bool, bytes, type(None)))
 
 NOSTREAM: Final = "nostream"
 """A task with this tag sends no tokens; a message that it returns is still sent whole."""
@@ -181,29 +183,24 @@ def emit_message(task: Running, message: Any) -> None:
         emit(message)
 
 
-def unstreamed(task_input: Any, writes: Iterable[Pair], seen_ids: Container[Any]) -> list[Any]:
+def unstreamed(task_input: Any, found: Sequence[Any], seen_ids: Container[Any]) -> list[Any]:
     """The messages that a task wrote and that its readers have not seen yet, in the order written.
-
-    A write is searched one level deep: it is a message, or a list of them, or an `Overwrite` of
-    either. A message without an id comes as a copy with a random one; it is not the id that a
-    reducer will give it.
+    One without an id comes as a copy with a random one; it is not the id that a reducer will give
+    it.
 
     Args:
         task_input: what the task was called with; messages in it, one level deep, are not shown
             again.
-        writes: (key, value) pairs.
+        found: all messages that it wrote.
         seen_ids: the ids of messages that were sent, whole or in parts.
 
     >>> question = {"role": "user", "content": "?", "id": "1"}
     >>> answer = {"role": "assistant", "content": "!", "id": "2"}
-    >>> unstreamed({"messages": [question]}, [("messages", [question, answer])], set())
+    >>> unstreamed({"messages": [question]}, [question, answer], set())
     [{'role': 'assistant', 'content': '!', 'id': '2'}]
-    >>> unstreamed({"messages": [question]}, [("messages", answer)], {"2"})
+    >>> unstreamed({"messages": [question]}, [answer], {"2"})
     []
     """
-    found = [message for _, value in writes for message in messages_in(value)]
-    if not found:
-        return []
     # Only these are looked for in the input, which may have many (benchmark P44).
     ids = {message_id(message) for message in found} - {None}
     known = {message_id(message) for message in _messages_below(task_input, ids)} if ids else set()
@@ -228,6 +225,16 @@ def _messages_below(task_input: Any, ids: Container[Any]) -> Iterator[Any]:
     elif is_record(task_input):
         for _, value in record_items(task_input):
             yield from messages_in(value, ids)
+
+
+def written_messages(writes: Iterable[Pair]) -> list[Any]:
+    """The messages in what a task wrote, in the order written."""
+    return [
+        message
+        for _, value in writes
+        if value.__class__ not in _NO_MESSAGES  # nor is what triggers the next nodes
+        for message in messages_in(value)
+    ]
 
 
 def messages_in(value: Any, ids: Container[Any] | None = None) -> Iterator[Any]:

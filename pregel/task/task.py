@@ -339,7 +339,7 @@ class Task:
 
     def listens(self, mode: StreamMode) -> bool:
         """Whether somebody reads this stream mode of the run."""
-        return any(stream.wants(mode) for stream in self.run.output.streams)
+        return any(mode in stream.modes for stream in self.run.output.streams)
 
     def emit(self, mode: StreamMode, data: Any) -> None:
         """Send one chunk, a sign of life, to all who read this stream mode."""

@@ -44,7 +44,13 @@ from stategraph.graph import (
 )
 from stategraph.graph.messages import emit_message_delta
 from stategraph.graph.messages import reducer as room
-from stategraph.pregel.run.tokens import emitter, is_message, is_removal, unstreamed
+from stategraph.pregel.run.tokens import (
+    emitter,
+    is_message,
+    is_removal,
+    unstreamed,
+    written_messages,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 CLEAR = RemoveMessage(id=REMOVE_ALL_MESSAGES)
@@ -630,11 +636,11 @@ def test_an_empty_stream_is_an_error(drive):
 def test_what_was_not_streamed_is_found_once_and_in_order():
     a, b, c = says("a"), Plain("b", "b"), says("c")
     writes = [("messages", [a, b]), ("other", c), ("messages", c), ("n", 1), ("text", "hi"), ("cls", Model)]
-    assert unstreamed({}, writes, set()) == [a, b, c]
-    assert unstreamed({}, writes, {"a", "c"}) == [b]
+    assert unstreamed({}, written_messages(writes), set()) == [a, b, c]
+    assert unstreamed({}, written_messages(writes), {"a", "c"}) == [b]
     for write in (Overwrite([a, c]), {"__overwrite__": [a, c]}, {"type": "__overwrite__", "value": [a, c]}):
-        assert unstreamed({}, [("messages", write)], ()) == [a, c]
-    assert unstreamed({}, [("messages", [RemoveMessage("a"), {"role": "remove", "id": "a", "content": ""}])], ()) == []
+        assert unstreamed({}, written_messages([("messages", write)]), ()) == [a, c]
+    assert unstreamed({}, written_messages([("messages", [RemoveMessage("a"), {"role": "remove", "id": "a", "content": ""}])]), ()) == []
 
 
 @dataclass
@@ -647,12 +653,12 @@ class Record:
     [{"messages": [says("a")], "n": 1}, {"last": says("a")}, Record([says("a")]), [says("a")], says("a")],
 )
 def test_what_the_task_was_given_is_not_shown_again(given):
-    assert unstreamed(given, [("messages", [says("a", "new"), says("b")])], ()) == [says("b")]
+    assert unstreamed(given, written_messages([("messages", [says("a", "new"), says("b")])]), ()) == [says("b")]
 
 
 @pytest.mark.parametrize("given", [None, 5, "hi"])
 def test_the_input_may_hold_no_messages(given):
-    assert unstreamed(given, [("messages", says("a"))], ()) == [says("a")]
+    assert unstreamed(given, written_messages([("messages", says("a"))]), ()) == [says("a")]
 
 
 @each_schedule
@@ -671,7 +677,7 @@ def test_a_message_without_an_id_is_streamed_under_its_id_in_the_state(drive, sc
 
 def test_an_unnamed_message_is_shown_with_an_id_and_stays_as_it_is():
     given = says(None, "a")
-    [shown] = unstreamed({"messages": [says(None, "a")]}, [("messages", given)], ())
+    [shown] = unstreamed({"messages": [says(None, "a")]}, written_messages([("messages", given)]), ())
     assert shown["id"] and "id" not in given
 
 
