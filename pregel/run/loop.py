@@ -201,14 +201,17 @@ def _start(progress: LoopProgress, tasks: Sequence[Task]) -> Generator[Effect, N
             _restore_refused(run, tasks)
         known = [task for task in tasks if task.restored]
     progress.enter(tasks)
-    new = [task for task in tasks if not task.restored] if known else tasks
-    finished = [task for task in known if task.finished]
+    new, finished, left = tasks, known, known
+    if known:
+        new = [task for task in tasks if not task.restored]
+        finished = [task for task in known if task.finished]
+        left = [task for task in known if not task.finished]
     if run.output.streams:
         yield from show_starts(run, [*routed, *tasks] if rounds else new)
-        shown = known if rounds else [task for task in known if not task.finished]
-        show_ends(run, [*routed, *shown])
+        if routed or known:
+            show_ends(run, [*routed, *(known if rounds else left)])
     progress.enqueue(new)
-    progress.note_ends(task for task in known if not task.finished)
+    progress.note_ends(left)
     return finished
 
 
@@ -612,12 +615,10 @@ def show_starts(run: Run, tasks: Sequence[Task]) -> Effects:
 
 def show_ends(run: Run, tasks: Sequence[Task]) -> None:
     """Tell the readers how tasks have ended, and what they ask."""
-    if not tasks:
-        return
     machine, streams = run.machine, run.output.streams
     identify_messages(streams, tasks, machine.channels)
     for stream in streams:
         for task in tasks:
             stream.ended(task)
-            if task.interrupts or task.wake_at is not None:
+            if task.paused and (task.interrupts or task.wake_at is not None):
                 stream.question(machine, task)
