@@ -60,15 +60,16 @@ scripts: .javascript/stamp ## the JavaScript of pages: tsc --checkJs and eslint;
 	@.javascript/node_modules/.bin/tsc -p .ci/javascript
 	@cp .ci/javascript/eslint.config.mjs .javascript/ && .javascript/node_modules/.bin/eslint -c .javascript/eslint.config.mjs serve/page/static visualize
 
-# A folder of its own: the tests there need other packages than all others do, and nothing else.
+# What needs these packages, trials too; `make test` and `make trials` have run the server's other tests.
+FOR_THE_PEER = tests/peer $(shell grep -lE 'langgraph_sdk|langchain_core|served_(agents|processes)' tests/serve/test_*.py)
 compat: .compat/stamp ## agents and programs written for the peer: the same here as there
 	@mkdir -p .types && ln -sfn .. .types/stategraph
-	@.compat/bin/python -P -m pytest $(or $(ARGS),tests/peer tests/serve $(ON_ALL_CORES))
+	@.compat/bin/python -P -m pytest $(or $(ARGS),-m '' $(FOR_THE_PEER) $(ON_ALL_CORES))
 
 # The newest releases instead of the pins. What fails is told and fails nothing: `make compat` decides.
 newest: .newest/stamp ## the same with the newest releases of the peer's packages; tells which they are
 	@.newest/bin/python $(PIP) list | grep -E '^(lang|deepagents|pydantic|trustcall)'
-	@.newest/bin/python -P -m pytest $(or $(ARGS),tests/peer tests/serve)
+	@.newest/bin/python -P -m pytest $(or $(ARGS),$(FOR_THE_PEER))
 
 # The tests that depend on the language most, with each other Python that there is.
 PYTHONS = 3.12 3.13 3.14

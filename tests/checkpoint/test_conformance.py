@@ -549,6 +549,7 @@ README = (Path(__file__).parents[2] / "testing" / "README.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
+@pytest.mark.trial
 def test_the_readmes_example_works_with_pytest_and_without(tmp_path):
     (tmp_path / "test_my_saver.py").write_text(EXAMPLES[0])
     pytested = [sys.executable, "-P", "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "-k", "list and async"]

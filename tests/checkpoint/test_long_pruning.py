@@ -140,6 +140,7 @@ def steps(monkeypatch, between):
     return count
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("seed", range(3))
 def test_the_thread_is_whole_after_each_transaction(tmp_path, in_steps, monkeypatch, seed):
     with SqliteSaver.from_conn_string(str(tmp_path / "t.db"), synchronous="off") as saver:
@@ -273,6 +274,7 @@ KILLED = """
 """
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize(
     ("where", "count"), [("DELETE FROM checkpoints", 1), ("DELETE FROM checkpoints", 4), ("UPDATE checkpoints", 1), ("DELETE FROM writes", 3)]
 )

@@ -106,6 +106,7 @@ KILLED = """
 """
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("where", ["between", "inside"])
 @pytest.mark.parametrize("count", [1, 5, 11])
 def test_a_prune_that_is_killed_leaves_each_thread_whole(file, where, count):

@@ -171,6 +171,7 @@ def test_what_was_just_stored_is_not_read_again(tmp_path, monkeypatch, length):
         assert saver.get_tuple(THREAD) is None
 
 
+@pytest.mark.trial
 def test_the_values_that_a_saver_keeps_are_bounded(tmp_path):
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as saver:
         app = growing(saver, 20)

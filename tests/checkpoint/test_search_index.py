@@ -122,6 +122,7 @@ def test_very_different_values_share_no_labels(stored, wanted):
 # -- what is found -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("saver_type", ["memory", "sqlite"])
 def test_a_search_finds_what_a_scan_finds(saver_type, tmp_path):
     """Runs, edits, copies, prunes, deletions in a random order."""
@@ -290,6 +291,7 @@ KILLED = """
 STOPS = [("ALTER", 1), ("spaces_unlabelled", 1), ("INTO labels", 1), ("INTO labels", 15), ("SET labelled", 1), ("COMMIT", 1), ("COMMIT", 2)]
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize(("where", "count"), STOPS)
 def test_a_migration_that_is_killed_is_made_by_the_next(old, where, count):
     code = [sys.executable, "-P", "-c", textwrap.dedent(KILLED), str(old), where, str(count)]

@@ -236,6 +236,7 @@ def test_a_database_in_memory_has_no_file_to_watch():
             assert app.invoke({"log": ["in"]}, CONFIG)["log"] == ["in", "x"]
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("index", ["checkpoints_by_space", "checkpoints_by_id", "channel_values_by_owner"])
 def test_a_flipped_bit_in_an_index_makes_no_history_shorter(tmp_path, index):
     file = tmp_path / "threads.db"

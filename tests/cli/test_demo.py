@@ -42,6 +42,7 @@ def number_in(pattern, shown):
     return int(found[1])
 
 
+@pytest.mark.trial
 def test_all_of_it_in_a_pipe(folder, tmp_path):
     done = demo(tmp_path, folder)
     assert done.returncode == 0
@@ -61,6 +62,7 @@ def test_all_of_it_in_a_pipe(folder, tmp_path):
     assert "Rank by lines, functions or imports?" in page
 
 
+@pytest.mark.trial
 def test_what_was_done_before_the_kill_is_not_done_again(folder, tmp_path):
     """Every file has one result, though two processes have read."""
     assert demo(tmp_path, folder, "--out", "here").returncode == 0
@@ -70,17 +72,20 @@ def test_what_was_done_before_the_kill_is_not_done_again(folder, tmp_path):
     assert len(state["files"]) == 20
 
 
+@pytest.mark.trial
 def test_the_command_it_names_at_the_end_works(folder, tmp_path):
     line = demo(tmp_path, folder).stdout.splitlines()[-1]
     done = subprocess.run(line.split(), cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and "nothing waits" in done.stdout
 
 
+@pytest.mark.trial
 def test_it_can_be_shown_again_in_the_same_place(folder, tmp_path):
     assert demo(tmp_path, folder).returncode == 0
     assert "of 20 files, " in demo(tmp_path, folder).stdout
 
 
+@pytest.mark.trial
 def test_a_person_is_asked_until_the_answer_is_understood(folder, tmp_path):
     person, terminal = os.openpty()
     os.write(person, b"beauty\nimports\n")
@@ -99,11 +104,13 @@ def test_a_person_is_asked_until_the_answer_is_understood(folder, tmp_path):
     assert "\r\x1b[K" in text, "progress stays on its line"
 
 
+@pytest.mark.trial
 def test_a_single_file(tmp_path):
     (tmp_path / "one.py").write_text(SOURCE)
     assert "of 1 files, 4 lines" in demo(tmp_path, tmp_path).stdout
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

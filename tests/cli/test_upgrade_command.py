@@ -52,6 +52,7 @@ def test_the_same_version_passes(shop, capsys):
     assert "2 same, 0 migrates, 0 changes, 0 breaks" in capsys.readouterr().out
 
 
+@pytest.mark.trial
 def test_changes_are_named_by_the_old_graph_in_a_process_of_its_own(shop, tmp_path, capsys):
     db, old = shop
     new = write(tmp_path / "new", "ask", "pay", "ship")

@@ -158,6 +158,7 @@ def test_no_page_is_over_its_limit_of_words(folder, most):
     assert counts and not {name: count for name, count in counts.items() if count > most}
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("page", ["explanation/architecture.md", "reference/threads.md"])
 def test_a_page_on_the_inside_names_code_that_is_there(page):
     text = re.sub(r"^```.*?^```", "", (ROOT / "docs" / page).read_text(), flags=re.MULTILINE | re.DOTALL)

@@ -80,14 +80,12 @@ def pages_found(search, query):
     return list(dict.fromkeys(found))
 
 
-@pytest.mark.trial
 @needs_chromium
 def test_a_query_finds_its_page_among_the_first_three(search):
     first = {query: pages_found(search, query)[:3] for query in QUERIES}
     assert {query: found for query, found in first.items() if QUERIES[query] not in found} == {}
 
 
-@pytest.mark.trial
 @needs_chromium
 def test_a_result_has_an_excerpt_without_a_server(search):
     search.run("Search.performSearch('idempotency')")

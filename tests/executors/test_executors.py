@@ -294,6 +294,7 @@ def speaks_of_what_is_only_there(state: State):
     stategraph.get_stream_writer()(module.Thing())
 
 
+@pytest.mark.trial
 def test_an_event_that_the_driver_cannot_load_names_its_node(drive, far):
     why = "node 'speaks_of_what_is_only_there' .* an event: cannot be loaded by the driver: .*No module named 'only_there'"
     with pytest.raises(ShippingError, match=why):

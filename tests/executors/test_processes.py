@@ -108,6 +108,7 @@ def test_what_is_no_answer_costs_its_call_a_worker_and_no_other_call(drive, two,
 THREE_TIMES = [pytest.param(act, id=act.__name__, marks=[pytest.mark.trial] * (at > 1)) for at, act in enumerate(HOSTILE)]
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("act", THREE_TIMES)
 def test_an_invalid_response_is_an_error_after_three_workers(two, tmp_path, act):
     always = {"token": f"{act.__name__} True", "folder": str(tmp_path)}
@@ -148,6 +149,7 @@ def sentinel(request, monkeypatch):
         monkeypatch.delattr(os, "pidfd_open")
 
 
+@pytest.mark.trial
 def test_a_worker_that_dies_is_detected_though_its_child_keeps_the_pipe_open(drive, sentinel, tmp_path):
     with ProcessExecutor(1) as one:
         app = graph_of(forking_nodes.dies_beside_a_child, executor=one)
@@ -159,6 +161,7 @@ def test_a_worker_that_dies_is_detected_though_its_child_keeps_the_pipe_open(dri
     until_gone(second)
 
 
+@pytest.mark.trial
 def test_a_worker_that_dies_while_it_is_sent_a_large_call_is_noticed(sentinel, tmp_path):
     """It never begins to read, and what holds its pipe does not either."""
     given = {"token": "t", "folder": str(tmp_path)}
@@ -180,6 +183,7 @@ def test_a_worker_that_dies_while_it_is_sent_a_large_call_is_noticed(sentinel, t
         thread.join()
 
 
+@pytest.mark.trial
 def test_an_idle_worker_that_died_costs_no_call_a_try(drive, sentinel):
     with ProcessExecutor(1) as one:
         app = graph_of(forking_nodes.plain, executor=one)

@@ -61,6 +61,7 @@ def test_a_death_at_each_storing_call_repeats_no_effect(tmp_path, request, kind)
         assert each["kind"] == "keyed" or requests == effects, each
 
 
+@pytest.mark.trial
 def test_the_crash_matrix_of_the_docs_is_what_killed_processes_show(tmp_path):
     """Each cell by each way of calling: a process is killed there and another one resumes the thread."""
     cells = {}
@@ -231,6 +232,7 @@ def test_what_a_call_of_a_task_stores(kind, stored):
     assert len(records) == stored
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("kind, requests, questions", [(None, 90, 0), ("keyed", 30, 0), ("irreversible", 30, 30)])
 def test_thirty_tools_that_fail_after_they_have_acted(drive, saver, kind, requests, questions):
     """crewAI#5802: each is called again by the retry of its node. Counted at the receiver, by key if there is one."""

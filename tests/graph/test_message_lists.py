@@ -164,6 +164,7 @@ def test_forks_and_time_travel_merge_into_the_list_of_their_checkpoint(drive):
     assert [m["id"] for m in again] == [*"0123456789"] and again[0]["content"] == "seen 9"
 
 
+@pytest.mark.trial
 def test_chats_go_as_on_the_peer(tmp_path):
     """Random writes, removals, duplicates, changes in place, forks, time travel and nested graphs, with LangChain's
     messages. `STATEGRAPH_EXAMPLES=5000` looks longer."""

@@ -21,7 +21,19 @@ import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 REQUIRED = os.environ.get("STATEGRAPH_REQUIRE_CHROMIUM") == "1"  # then a missing Chromium fails instead
-needs_chromium = pytest.mark.skipif(CHROMIUM is None and not REQUIRED, reason="no Chromium: apt-get install chromium")
+DRIVES_CHROMIUM = [
+    pytest.mark.trial,
+    pytest.mark.skipif(CHROMIUM is None and not REQUIRED, reason="no Chromium: apt-get install chromium"),
+]
+"""The marks of a file whose tests all drive a browser."""
+
+
+def needs_chromium(test):
+    """Mark a test that drives a browser."""
+    for mark in DRIVES_CHROMIUM:
+        test = mark(test)
+    return test
+
 
 OPTIONS = [
     "--headless",

@@ -207,6 +207,7 @@ def new_store(request, tmp_path):
         yield lambda: stack.enter_context(closing(opens()))
 
 
+@pytest.mark.trial
 def test_a_store_in_a_database_is_used_as_on_the_driver(drive, executor, new_store):
     there, here = new_store(), new_store()
     told = [Play(drive, memories, store=here), Play(drive, memories, store=there, executor=executor)]
@@ -255,6 +256,7 @@ def test_features_of_the_driver_raise_in_a_worker(drive, far, node):
         drive.invoke(row(node, executor=far, store=InMemoryStore()), {"n": 0})
 
 
+@pytest.mark.trial
 def test_a_worker_that_dies_counts_as_an_attempt(world, mortal, tmp_path):
     given = {"texts": [str(tmp_path / "tries")], "n": 2}
     assert world.invoke(deadly(executor=mortal), given)["log"] == ["survived", "a"]
@@ -271,6 +273,7 @@ def test_a_worker_that_dies_is_detected_though_a_child_keeps_its_files_open(worl
                 os.kill(int(pid), signal.SIGKILL)
 
 
+@pytest.mark.trial
 def test_a_task_that_kills_its_workers_fails_after_three(world, mortal, tmp_path):
     app = deadly(executor=mortal, checkpointer=InMemorySaver())
     thread = {"configurable": {"thread_id": "1"}}
@@ -290,6 +293,7 @@ def test_a_child_forked_by_a_node_exits_and_sends_no_result(drive, far, node):
         assert told[:-1] in ([], [("custom", token)])
 
 
+@pytest.mark.trial
 def test_an_attempt_that_times_out_is_ended(world, far, ends_for_real, tmp_path):
     assert world.invoke(limited(1.0, executor=far), {"texts": [str(tmp_path)]})["log"] == ["in time"]
     if ends_for_real:

@@ -69,6 +69,7 @@ class TestSqliteSaver(Ours):
         connection.execute(f"PRAGMA max_page_count = {2**30}")
 
 
+@pytest.mark.trial
 class TestPostgresSaver(Ours):
     """A folder stands for a schema of the tests' own server."""
 

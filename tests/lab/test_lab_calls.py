@@ -60,6 +60,7 @@ def agents(request, tmp_path_factory):
     return {name: Agent(name, folder / f"{name}.db", request.param) for name in AGENTS}
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("name", AGENTS)
 def test_trials_are_kept_where_one_asks_and_can_be_run_again(agents, name, tmp_path):
     app = agents[name].app
@@ -86,6 +87,7 @@ def test_all_nodes_run_and_do_what_they_did(agents, name):
     assert {call.came for trial in trials for call in trial.calls} == {"record"}
 
 
+@pytest.mark.trial
 def test_cohort_from_files_has_the_calls(agents, tmp_path):
     for name, agent in agents.items():
         folder = agent.whatif().save(tmp_path / f"{name}.json")

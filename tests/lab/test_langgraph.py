@@ -66,6 +66,7 @@ def test_the_database_is_only_read(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["threads.db"]
 
 
+@pytest.mark.trial
 @pytest.mark.skipif(not PEER.exists(), reason="LangGraph is not there: make compat")
 def test_threads_on_postgres_are_read(postgres):
     environment = {**os.environ, "PYTHONPATH": "", "LANGSMITH_TRACING": "false"}

@@ -200,6 +200,7 @@ def test_since_reads_a_logarithm_of_the_steps(bad_at):
     assert saver.reads <= len(asked) + 4
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("seed", range(20))
 def test_since_follows_the_line_of_a_branch(seed):
     """Inputs, edits and forks from any checkpoint; the parents of each checkpoint are the oracle."""

@@ -194,6 +194,7 @@ def test_depth_and_age_of_a_queue_are_gauges(traced, postgres):
         assert traced.points("stategraph.queue.jobs") == []
 
 
+@pytest.mark.trial
 def test_the_trace_continues_in_another_process(drive, traced):
     with ProcessExecutor(1) as executor:
         app = one(otel_nodes.elsewhere).compile(executor=executor, observer=traced.observer)
@@ -204,6 +205,7 @@ def test_the_trace_continues_in_another_process(drive, traced):
     assert seen[0] == f"{task_span.trace_id:032x}"
 
 
+@pytest.mark.trial
 def test_the_span_of_an_attempt_in_another_process_is_below_its_task(drive):
     with ProcessExecutor(2) as executor:
         otel_nodes.check_trace(drive, executor)

@@ -127,6 +127,7 @@ def comparable(ours, theirs, is_async):
     return mine, other
 
 
+@pytest.mark.trial
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(graph=graphs(peer=True, failures=True), is_async=st.booleans())
 def test_random_graphs_run_as_on_the_peer(peer, graph, is_async):

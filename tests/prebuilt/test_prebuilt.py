@@ -420,6 +420,7 @@ def find_process(x: int) -> int:
     return os.getpid()
 
 
+@pytest.mark.trial
 def test_tools_run_where_the_graph_says_and_ask_from_there(drive):
     call = asking(tool_call("find_process", x=1), tool_call("fly"))
     with ProcessExecutor(1) as workers:

@@ -6,6 +6,7 @@ in both worlds; and nothing that was there before ever changes.
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from properties.history_model import CALLS, STEPS, World, follow
@@ -15,6 +16,7 @@ WANTED = os.environ.get("HISTORY_STEPS")
 EXAMPLES = max(1, int(WANTED or 100 * settings.default.max_examples) // CALLS)
 
 
+@pytest.mark.trial
 @settings(
     max_examples=EXAMPLES, derandomize=WANTED is None, deadline=None, database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],

@@ -44,6 +44,7 @@ CASES = {
 
 MANY = {
     "pair", "named-twice", "late-threads", "postgres", "inside", "two-calls",
+    "tasks", "turned", "turned-races", "turned-ready",
     "ready-calls", "ready-calls-late", "ready-races", "ready-late", "ready-twice",
 }  # fmt: skip
 """Those of many states, or slow ones."""

@@ -6,13 +6,13 @@ import json
 import re
 
 import pytest
-from kit.browser import Browser, browsing, needs_chromium
+from kit.browser import DRIVES_CHROMIUM, Browser, browsing
 from paged import HOSTILE, Reader, Speech, make_chat
 from serving import serving
 
 from stategraph.serve import create_app
 
-pytestmark = needs_chromium
+pytestmark = DRIVES_CHROMIUM
 
 
 @pytest.fixture(scope="module")

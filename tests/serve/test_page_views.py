@@ -436,6 +436,7 @@ graph = StateGraph(State).add_node(ask).add_node("pay", PAY).add_edge(START, "as
 """
 
 
+@pytest.mark.trial
 def test_a_thread_is_saved_as_a_test_that_passes(stack, tmp_path):
     app = {}
     exec(PROGRAM.replace("PAY", "lambda state: {}"), app)

@@ -220,6 +220,7 @@ def test_a_goto_that_is_none_is_no_fault_of_the_server(goto):
     with_two_users(check)
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
@@ -258,6 +259,7 @@ def test_an_assistant_with_a_malformed_config_is_refused():
     with_two_users(check)
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("user", ["ann", ROOT, "*", "an"])
 @pytest.mark.parametrize(
     "namespace",

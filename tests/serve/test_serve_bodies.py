@@ -143,6 +143,7 @@ async def test_a_refused_body_is_described_in_terms_of_json(path, body, detail):
     assert refused.status_code == 422 and refused.json()["detail"].startswith(detail)
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("path", ROUTES)
 @settings(max_examples=15, derandomize=True, deadline=None, database=None)
 @given(bodies=st.lists(BODIES, min_size=1, max_size=5))

@@ -147,6 +147,7 @@ def test_a_priority_needs_a_queue():
         flow_app(priority=decide)
 
 
+@pytest.mark.trial
 def test_sigterm_ends_a_server_whose_database_is_unreachable(tmp_path):
     """Readers have left meanwhile, whose runs cannot be cancelled."""
     database = cluster.Cluster(cluster.programs() or pytest.skip("no Postgres server"))

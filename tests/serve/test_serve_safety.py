@@ -192,6 +192,7 @@ JUNK = [
 ]  # fmt: skip
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize(("method", "path"), [each for each in ROUTES if each[0] != "GET"])
 async def test_no_body_makes_the_server_fail(method, path):
     """Whatever is in a body, the answer is the asked one or says what is wrong."""
@@ -234,6 +235,7 @@ SHAPES = {
 ANYTHING = ("metadata", "input", "config", "context", "value", "values", "filter", "checkpoint", "resume", "update")
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_unexpected_json_shapes_are_stored_or_refused(shape):
     async with asking(app_of()) as client:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import httpx
 import psycopg
 import pytest
-from kit.browser import browsing, needs_chromium
+from kit.browser import DRIVES_CHROMIUM, browsing
 from kit.graphs import Log, chain_of
 from paged import HOSTILE, Reader, Speech, make_chat, make_orders, relaying
 from serving import serving
@@ -31,7 +31,7 @@ from stategraph.serve import create_app
 from stategraph.serve.page import lists
 from stategraph.store.postgres import PostgresStore
 
-pytestmark = needs_chromium
+pytestmark = DRIVES_CHROMIUM
 
 
 @pytest.fixture(scope="module")

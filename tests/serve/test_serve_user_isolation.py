@@ -145,6 +145,7 @@ async def scene():
         yield made
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 async def test_unauthenticated_requests_are_refused(method, path):
     async with scene() as filled:
@@ -160,6 +161,7 @@ async def test_pages_of_other_sites_reach_no_route(headers):
             assert (await client.request(method, path, json={}, headers=headers)).status_code == 403, path
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize(("method", "path"), [each for each in ROUTES if each not in PUBLIC])
 def test_another_user_sees_and_changes_nothing(method, path):
     async def ask():

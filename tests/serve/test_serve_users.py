@@ -195,6 +195,7 @@ def check(heard, user):
             assert context == {"user_id": user, "mine": "kept"} and config["mine"] == "kept"
 
 
+@pytest.mark.trial
 def test_every_route_gets_the_user_from_the_server(served, told):
     for send in ROUTES:
         send(served[0])

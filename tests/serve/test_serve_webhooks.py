@@ -337,6 +337,7 @@ async def test_an_address_that_is_not_allowed_begins_no_run_and_no_schedule(rece
         assert (await client.get(f"/threads/{thread}/runs")).json() == []
 
 
+@pytest.mark.trial
 def test_the_end_of_a_run_of_a_fleet_is_sent(postgres, receiver, tmp_path):
     receiver.statuses = [503]
     port = free_port()

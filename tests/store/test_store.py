@@ -560,6 +560,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.trial
 @given(json_values, json_values, st.text(min_size=0, max_size=5))
 def test_opposites_and_escapes(value, operand, key):
     stored = {key: value}

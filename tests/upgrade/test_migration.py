@@ -53,6 +53,7 @@ def steps_aside(end):
     return (end[0], sorted(each.split("'")[1] for each in end[1])) if isinstance(end[1], list) else end
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 def test_threads_end_the_same_after_a_node_was_renamed(schedule):
     options = {} if schedule == "supersteps" else {"schedule": schedule}

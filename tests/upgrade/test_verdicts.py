@@ -47,6 +47,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 # -- threads of all joins and deferred nodes, stopped at each superstep, and all small changes -----
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 def test_verdicts_hold_when_the_threads_go_on(schedule):
     assert not [*find_wrong(schedule, every=23)]
@@ -93,6 +94,7 @@ def find_wrong(schedule, every=1):
 # -- threads in the 40 shapes of a fleet, and versions that differ in one node or edge --------------
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 def test_verdicts_on_the_shapes_of_a_fleet_hold(schedule):
     assert not [*find_wrong_shapes(schedule, every=12)]

@@ -86,6 +86,7 @@ def declared(described: Described, levels, inside="") -> tuple[set[str], Edges]:
     return within, found
 
 
+@pytest.mark.trial
 @given(graphs(), st.sampled_from([False, True, 0, 1, 2]))
 @settings(max_examples=2 * settings.default.max_examples)
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")

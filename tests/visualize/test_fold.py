@@ -139,6 +139,7 @@ def test_marks_by_the_ids_of_nodes_are_painted_on_a_folded_picture():
 # -- text ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("width", [20, 33, 60, 100, 250])
 @pytest.mark.parametrize("unicode", [False, True])
 def test_no_line_is_longer_than_asked(width, unicode):

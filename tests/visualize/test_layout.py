@@ -420,6 +420,7 @@ def spent(work):
     return time.process_time() - start
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("reach", [1, 20, 500])
 def test_500_nodes_are_laid_out_within_two_seconds(reach):
     model = big(500, reach)
@@ -436,6 +437,7 @@ def tangled(count, more) -> GraphModel:
     return GraphModel("tangled", tuple(nodes), tuple(edges))
 
 
+@pytest.mark.trial
 def test_500_nodes_with_200_edges_to_anywhere_are_laid_out_within_two_seconds():
     model = tangled(500, 200)
     assert lasts(lambda: arrange(model)) < 2

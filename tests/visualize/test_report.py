@@ -442,7 +442,6 @@ def test_two_thousand_steps_are_paged(page):
     assert f"count {first}".replace(" ", "") in [text.replace(" ", "") for text in browser.texts("#steps .state p")]
 
 
-@pytest.mark.trial
 @needs_chromium
 def test_ten_thousand_steps_open_within_two_seconds(tmp_path, chromium):
     path = report(*threads.long(10_000, growing=False), tmp_path / "long.html")

@@ -121,6 +121,7 @@ def test_keys_are_rotated_under_load(postgres):
         assert [("again" in log, len(log) >= 3) for log in found] == [(True, True)] * 12
 
 
+@pytest.mark.trial
 def test_the_worker_command_takes_keys_from_a_file_and_from_the_environment(postgres, tmp_path, monkeypatch):
     (tmp_path / "keys").write_text(KEY.hex())
     graph = f"{Path(fleet.__file__)}:counting"

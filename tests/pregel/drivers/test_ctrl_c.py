@@ -259,6 +259,7 @@ def resumed_beside_what_finished():
     return app, ["a", "b"], True
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("make", [side_by_side, beside_a_handler, resumed_beside_what_finished])
 def test_ctrl_c_at_any_line_of_the_loop_loses_no_task(make):
     for number in count(1):

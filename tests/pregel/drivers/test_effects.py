@@ -40,6 +40,7 @@ def test_a_retry_finds_it(drive, effects):
     assert attempts == ["receipt 1"] * 3 and effects.calls == effects.rows() == ["book"]
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("is_nested", [False, True])
 @pytest.mark.parametrize("durability", ["sync", "async"])
 def test_a_resume_by_a_freshly_compiled_graph_finds_it(drive, effects, durability, is_nested):
@@ -155,6 +156,7 @@ def test_the_next_iteration_of_a_loop_has_it_again(drive, effects):
 # -- what is refused ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize(("calls", "error", "text"), [
     ([("k", lambda *_: 1), ("k", lambda *_: 2)], ValueError, "node 'pay' has come to runtime.{}('k') twice"),
     ([("", lambda *_: 1)], TypeError, "the key of runtime.{} must be a non-empty string, got ''"),

@@ -215,6 +215,7 @@ def test_records_may_come_while_the_journal_looks_at_its_queue(counting):
     assert len(journal._next_entries()) == 2
 
 
+@pytest.mark.trial
 def test_only_the_journal_calls_what_a_saver_writes_with():
     for room in ("pregel", "executors", "graph", "visualize"):
         for path in sorted((ROOT / room).rglob("*.py")):

@@ -95,6 +95,7 @@ def per_step(app, statements: Statements, threads, name):
     return counted / (STEPS - 1) / threads
 
 
+@pytest.mark.trial
 def test_a_step_takes_as_many_statements_with_300_live_threads_as_with_none(saver, monkeypatch):
     app = loop(saver)
     app.invoke({"n": 0, "text": ""}, on("first"))

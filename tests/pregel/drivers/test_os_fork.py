@@ -25,6 +25,7 @@ def fork_and_leave(how):
 CODES = {"returns": 0, "fails": 1, "exits": 3}
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("how", CODES)
 @pytest.mark.parametrize("kind", ["plain", "timeout", "coroutine"])
 def test_a_forked_child_that_returns_from_its_node_exits(drive, tmp_path, kind, how, capfd):

@@ -193,6 +193,7 @@ def test_what_a_finished_call_has_spent_counts_though_a_resume_does_not_make_it_
     assert drive.call(app, "get_spent", CONFIG)["usd"] == 1
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("stores_first", [False, True])
 @pytest.mark.parametrize("durability", ["sync", "async"])
 def test_what_is_spent_survives_a_death_at_each_storing_call(drive, local_saver, stores_first, durability):

@@ -312,6 +312,7 @@ def test_a_coroutine_that_blocks_the_loop_and_then_returns_has_made_it():
     assert asyncio.run(app_of(node, timeout=0.2).ainvoke({"n": 1}))["log"] == ["made it"]
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("how", ["invoke", "stream"])
 async def test_a_graph_left_in_the_background_by_an_attempt_that_was_given_up_ends_as_cancelled(how):
     reported = []

@@ -368,6 +368,7 @@ def elsewhere(drive, saver, function, on, body=None, **options):
     )
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("durability", ["sync", "async"])
 def test_elsewhere_a_retry_a_resume_and_an_edit_find_it(drive, other_saver, own, durability):
     bank, on = own

@@ -136,6 +136,7 @@ def test_an_undo_that_fails_for_good_asks(decisions):
     assert (state.values, state.next) == ({"log": []}, ())
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("stores_first", [False, True])
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 def test_a_death_at_each_storing_call_undoes_each_once(tmp_path, kind, stores_first):

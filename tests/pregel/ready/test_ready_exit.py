@@ -76,6 +76,7 @@ def test_a_running_task_starts_again_in_the_exit_checkpoint(drive, saver):
     assert thread.state.next == ()
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("then", ["sync", "exit", "supersteps"])
 @pytest.mark.parametrize("first", ["sync", "exit"])
 def test_finished_work_is_not_repeated(drive, saver, first, then):

@@ -198,6 +198,7 @@ class Died(BaseException):
     pass
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.parametrize("number", range(6))
 def test_a_run_that_dies_around_a_commit_loses_and_doubles_nothing(saver, monkeypatch, number, stored):

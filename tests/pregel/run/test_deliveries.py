@@ -93,6 +93,7 @@ CALLS = {
 }
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("call", CALLS)
 @each_durability
 @each_schedule
@@ -135,6 +136,7 @@ def test_of_two_deliveries_that_begin_at_one_checkpoint_one_runs_the_nodes(
         assert ran == ["node", "last"]
 
 
+@pytest.mark.trial
 @each_durability
 @each_schedule
 @pytest.mark.parametrize("multitask", [None, "enqueue"])

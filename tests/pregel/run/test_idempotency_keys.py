@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import pytest
 from kit import cluster
 from kit.crash_points import Death, Died, dying
 from kit.drive import each_case, each_schedule
@@ -47,6 +48,7 @@ class Keys:
         self.began.wait(0.02)
 
 
+@pytest.mark.trial
 @each_schedule
 @each_case("first, then", [("async", "sync"), ("sync", "async"), ("async", "async")])
 def test_an_idempotency_key_survives_a_crash_at_any_point(drive, saver, schedule, first, then):

@@ -100,6 +100,7 @@ def die(state):
     os._exit(3)
 
 
+@pytest.mark.trial
 def test_a_lost_worker_is_logged(caplog):
     with ProcessExecutor(1) as executor, pytest.raises(Exception, match="worker"):
         one(die).compile(executor=executor).invoke({"x": []})

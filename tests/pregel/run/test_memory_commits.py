@@ -73,6 +73,7 @@ def remembered(saver, shape):
     return [] if found is None else found.checkpoint["channel_values"]["heard"]
 
 
+@pytest.mark.trial
 @each_schedule
 @each_durability
 @pytest.mark.parametrize("shape", NAMESPACES)
@@ -145,6 +146,7 @@ def dies_after(drive, saver, number):
             delattr(saver, name)
 
 
+@pytest.mark.trial
 @each_schedule
 @pytest.mark.parametrize("shape", NAMESPACES)
 def test_exit_stores_a_memory_with_the_step_around_it(drive, saver, shape, schedule):

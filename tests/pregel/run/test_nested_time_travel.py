@@ -25,6 +25,7 @@ from stategraph import (
 )
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("inmost", KEEPS)
 @pytest.mark.parametrize("mid", KEEPS)
 def test_every_checkpoint_of_three_graphs(drive, mid, inmost):
@@ -128,6 +129,7 @@ def answer_m(drive, app, answer):
     return drive.invoke(app, Command(resume={asked["i?"]: answer}), CONFIG, durability="sync")["log"]
 
 
+@pytest.mark.trial
 @each_schedule
 @each_durability
 def test_a_memory_forgets_on_a_branch_what_a_repeated_task_had_stored(drive, saver, durability, schedule):

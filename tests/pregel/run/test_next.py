@@ -91,6 +91,7 @@ def without_races(bodies: Bodies):
     return builder.add_edge(["a", "c"], "after")
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("shape", [alone, followed, handled, beside_others, inside, without_races])
 @each_schedule
 def test_next_names_what_the_next_call_runs_wherever_a_process_dies(drive, saver, bodies, schedule, shape):

@@ -79,6 +79,7 @@ def whole_stream(drive, app, mode, **options):
     return chunks
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("subgraphs", [False, True])
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("build", [chain, side_by_side])

@@ -44,6 +44,7 @@ def finish(drive, app, given, config=CONFIG):
 # -- the table -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("number", CASES)
 def test_the_supersteps_on_every_saver(drive, saver, number):
     case = CASES[number]

@@ -455,6 +455,7 @@ def run_elsewhere(item: Item):
     return {"log": [item["name"]]}
 
 
+@pytest.mark.trial
 @in_supersteps  # the executor is told by the driver, which is the same for each schedule
 def test_losers_on_processes_are_cancelled(drive):
     from stategraph.executors import ProcessExecutor
@@ -481,6 +482,7 @@ def loses_its_worker(item: Item):
     return {"log": ["win"]}
 
 
+@pytest.mark.trial
 def test_a_loser_whose_worker_dies_does_not_run_again(drive, tmp_path, caplog):
     from stategraph.executors import ProcessExecutor
 

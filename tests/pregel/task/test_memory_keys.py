@@ -276,6 +276,7 @@ def test_a_memory_can_be_edited_by_its_key(drive, saver):
     assert heard(drive, app, ("agent", "bob")) == ["2", "4"]
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("stop", range(1, 7))
 def test_stopped_before_any_step_and_resumed_by_a_freshly_compiled_graph(drive, saver, stop):
     """The recursion limit stops it after so many supersteps, of the graphs inside as well."""
