@@ -37,7 +37,8 @@ from .limits import Limits, OpenRequests, OpenRuns
 from .operations.routes import Operations
 from .operations.watch import Watched
 from .page.files import PageFiles
-from .page.lists import DeadLetters, PageLists
+from .page.lists import PageLists
+from .page.logs import NodeLogs
 from .page.views import Views
 from .protocols.a2a import A2a
 from .protocols.routes import Protocols
@@ -182,10 +183,20 @@ def create_app(
             integrity=integrity,
             serves=serves,
         )
-    service = Service(bound, memory, records, runs, auth, limits, requests, targets or {})
-    service.webhooks, service.priority = Allowed(webhooks), priority
+    service = Service(
+        bound,
+        memory,
+        records,
+        runs,
+        auth,
+        limits,
+        requests,
+        targets or {},
+        Allowed(webhooks),
+        NodeLogs(saver),
+        priority,
+    )
     schedules, protocols, threads = Schedules(service), Protocols(service), Threads(service)
-    views = Views(service)
 
     measured: Any = None
     if metrics:
@@ -198,7 +209,7 @@ def create_app(
             await service.open()
             endless = (schedules.fire_for_ever(), threads.expire_for_ever())
             background = [asyncio.create_task(each) for each in endless]
-            if not service.webhooks.is_empty:
+            if webhooks:
                 sender = Webhooks(service.webhooks, records)
                 background.append(asyncio.create_task(sender.send_for_ever()))
             if measured is not None:
@@ -241,15 +252,14 @@ def create_app(
                 Assistants,
                 StoreRoutes,
                 PageLists,
-                DeadLetters,
+                Views,
+                PageFiles,
             )
         ),
-        views,
         threads,
         schedules,
         protocols,
         Operations(service, operators, measured),
-        PageFiles(),
     ]
     routes = [route for room in rooms for route in room.routes()]
     handlers: Any = {

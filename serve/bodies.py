@@ -42,6 +42,7 @@ Mode = Literal[
     "events",
 ]
 Order = Literal["asc", "desc"]
+IfExists = Literal["raise", "do_nothing"] | None
 Many = dict[str, Any]
 Each = TypeVar("Each")
 Few = Annotated[list[Each], Field(max_length=10_000, fail_fast=True)]
@@ -225,11 +226,16 @@ class Body(BaseModel):
         return given
 
 
-class Page(Body):
-    """One page of a list."""
+class Slice(Body):
+    """Selects a part of a list."""
 
     limit: int = Field(10, ge=0, le=1000)
     offset: int = Field(0, ge=0)
+
+
+class Page(Slice):
+    """One page of a list."""
+
     sort_by: str | None = None
     sort_order: Order | None = None
     select: Few[str] | None = None
@@ -263,7 +269,7 @@ class AssistantBody(Body):
     config: Config = {}
     context: Many = {}
     metadata: Metadata = {}
-    if_exists: Literal["raise", "do_nothing"] | None = None
+    if_exists: IfExists = None
     name: str | None = None
     description: str | None = None
 
@@ -347,26 +353,24 @@ class Superstep(Body):
     updates: Few[Many]
 
 
-class ThreadBody(Body):
-    """Creates a thread."""
-
-    thread_id: str | None = None
-    metadata: ThreadMetadata = {}
-    if_exists: Literal["raise", "do_nothing"] | None = None
-    supersteps: Few[Superstep] | None = None
-    ttl: Ttl | None = None
-
-    @field_validator("thread_id")
-    @classmethod
-    def _fits_an_address(cls, value: str | None) -> str | None:
-        return value if value is None else check_segment(value)
-
-
 class ThreadChange(Body):
     """Changes a thread."""
 
     metadata: ThreadMetadata = {}
     ttl: Ttl | None = None
+
+
+class ThreadBody(ThreadChange):
+    """Creates a thread."""
+
+    thread_id: str | None = None
+    if_exists: IfExists = None
+    supersteps: Few[Superstep] | None = None
+
+    @field_validator("thread_id")
+    @classmethod
+    def _fits_an_address(cls, value: str | None) -> str | None:
+        return value if value is None else check_segment(value)
 
 
 class ThreadSearch(Search):
@@ -585,11 +589,9 @@ class CancelQuery(Body):
     wait: bool = False
 
 
-class RunQuery(Body):
+class RunQuery(Slice):
     """Selects runs of a thread."""
 
-    limit: int = Field(10, ge=0, le=1000)
-    offset: int = Field(0, ge=0)
     status: str | None = None
     select: Few[str] | None = None
 

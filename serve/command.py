@@ -9,19 +9,17 @@ import argparse
 import errno
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from logging import INFO, FileHandler
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..checkpoint.base import BaseCheckpointSaver
 from ..checkpoint.command import open_saver
 from ..checkpoint.encryption import KEYS_HELP, encryption_of_keys
 from ..checkpoint.errors import StorageError
 from ..checkpoint.printable import printable
-from ..checkpoint.serde import Serializer
 from ..checkpoint.sql.redact import is_conninfo
 from ..extras import install_command
 from ..graph.loader import OBSERVER_HELP, TARGET_HELP, find_graph, load
@@ -29,7 +27,6 @@ from ..pregel.app import Pregel
 from ..pregel.errors import StateGraphError, likely
 from ..pregel.log import LOG_FORMAT_HELP, configure_logging
 from ..pregel.task.observers import add_observer
-from ..store.base import BaseStore
 
 _SERVE = (
     "Serve graphs over HTTP, for the official clients of LangGraph's server and for a browser. On "
@@ -152,6 +149,7 @@ def _run_again(prog: str, asked: argparse.Namespace, sockets: Any) -> None:
 def _run(parser: argparse.ArgumentParser, asked: argparse.Namespace, sockets: Any = None) -> int:
     """Serve until a signal comes, on these sockets or on those that it opens."""
     from .listening import listen
+    from .operations.watch import AUDIT
     from .webhooks import Allowed
 
     with ExitStack() as stack:
@@ -159,7 +157,10 @@ def _run(parser: argparse.ArgumentParser, asked: argparse.Namespace, sockets: An
             targets = _targets(asked.graphs)
             graphs = {name: find_graph(place) for name, place in targets.items()}
             configure_logging(asked.log_format)
-            _audit(asked.audit_log)
+            if asked.audit_log is not None:
+                AUDIT.addHandler(FileHandler(asked.audit_log, encoding="utf-8"))
+                AUDIT.setLevel(INFO)
+                AUDIT.propagate = False
             for observer in asked.observer:
                 add_observer(observer)
             auth = _load(asked.auth, "--auth") if asked.auth else None
@@ -214,8 +215,13 @@ def _make_app(
     from .app import LOOPBACK, create_app
     from .stores import lock_store
 
-    serde = next(iter(graphs.values())).serde
-    saver, store = stack.enter_context(_storage(asked, serde))
+    saver: Any = None
+    store: Any = None
+    if asked.db is not None:
+        serde = next(iter(graphs.values())).serde
+        opened = open_saver(asked.db, serde, asked.keys, write=True, create=True)
+        saver = stack.enter_context(opened)
+        store = stack.enter_context(_store(asked.db, saver))
     queue = asked.db if asked.db and is_conninfo(asked.db) else None
     if store is not None and queue is None:
         with lock_store(store):  # fails here with a message, later with a trace
@@ -255,17 +261,6 @@ def _read_deployment(asked: argparse.Namespace) -> None:
     asked.graphs = targets
 
 
-def _audit(file: str | None) -> None:
-    """Write the audit log to a file."""
-    if file is None:
-        return
-    from .operations.watch import AUDIT
-
-    AUDIT.addHandler(FileHandler(file, encoding="utf-8"))
-    AUDIT.setLevel(INFO)
-    AUDIT.propagate = False
-
-
 def _targets(words: Sequence[str]) -> dict[str, str]:
     """Return where the graphs of the command line are found, by their names.
 
@@ -302,21 +297,6 @@ def _load(target: str, option: str) -> Any:
         meant = likely(name, vars(module)) if module else ""
         raise ValueError(f"{option} must be module:name of a function, got {target!r}{meant}")
     return found
-
-
-@contextmanager
-def _storage(
-    asked: argparse.Namespace, serde: Serializer
-) -> Iterator[tuple[BaseCheckpointSaver | None, BaseStore | None]]:
-    """Open the checkpointer and the store for `--db`."""
-    if asked.db is None:
-        yield None, None
-        return
-    with ExitStack() as stack:
-        saver = stack.enter_context(
-            open_saver(asked.db, serde, asked.keys, write=True, create=True)
-        )
-        yield saver, stack.enter_context(_store(asked.db, saver))
 
 
 def _store(db: str, saver: Any) -> Any:

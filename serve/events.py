@@ -169,6 +169,9 @@ class EventLog:
         most_bytes: beyond this size, the oldest events are dropped.
         kept: counts what is kept for the user; beyond that limit they are dropped as well.
         user: whose run it is.
+
+    Attributes:
+        size: how many bytes of events are kept.
     """
 
     def __init__(
@@ -181,7 +184,7 @@ class EventLog:
         self._kept, self._user = kept or KeptBytes(), user
         self._events: deque[RunEvent] = deque()
         self._begin = self._first = first
-        self._bytes = 0
+        self.size = 0
         self._most_bytes = most_bytes
         self._is_closed = False
         self._news = asyncio.Event()
@@ -190,11 +193,6 @@ class EventLog:
     def next_id(self) -> int:
         """The id of the next event."""
         return self._first + len(self._events)
-
-    @property
-    def size(self) -> int:
-        """How many bytes of events are kept."""
-        return self._bytes
 
     def add(self, kind: str, data: Any, ns: Namespace = ()) -> None:
         """Send an event to all readers, including those that come later."""
@@ -208,12 +206,12 @@ class EventLog:
 
     def _count(self, size: int) -> bool:
         """Count bytes; return whether more are kept than may be."""
-        self._bytes += size
-        return self._kept.add(self._user, size) or self._bytes > self._most_bytes
+        self.size += size
+        return self._kept.add(self._user, size) or self.size > self._most_bytes
 
     def release(self) -> None:
         """Stop counting its events: they are kept as a part of an ended run, or not at all."""
-        self._kept.add(self._user, -self._bytes)
+        self._kept.add(self._user, -self.size)
         self._kept = KeptBytes()
 
     def close(self) -> None:

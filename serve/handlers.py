@@ -1,15 +1,15 @@
 """What all handlers share, and the decorator that names the routes of one.
 
 The parameters of a handler say what it reads of a request, one after the other: `request` itself;
-`owner`, the user who sends it (None without `auth`); `thread`, `cron` and `assistant`, the records
-that the path names; `query` and `body`, validated by the models with which they are annotated (a
-GET has its body in the query); any other name is a part of the path. What a handler returns is sent
-as JSON, None as an empty response, and a `Response` as it is.
+`owner`, the user who sends it (None without `auth`); `thread`, `cron`, `assistant` and `run`, the
+records that the path names; `query` and `body`, validated by the models with which they are
+annotated (a GET has its body in the query); any other name is a part of the path. What a handler
+returns is sent as JSON, None as an empty response, and a `Response` as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, get_type_hints
 
@@ -19,11 +19,11 @@ from starlette.routing import BaseRoute, Route
 
 from .authorize import LangGraphAuth
 from .bodies import Search
-from .records import Kind, Record, select
+from .errors import Refused
+from .records import Kind, Record, may_see, select
 from .service import Service, answer
 
 _PLACES = "_places"
-_KINDS: Mapping[str, Kind] = {"thread": "threads", "cron": "crons"}
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 User = str | None
 """The id of the user who sends a request; None without `auth`."""
@@ -80,16 +80,36 @@ class Handlers:
                 return request
             case "owner":
                 return await service.user(request)
-            case "thread" | "cron" | "assistant":
+            case "thread" | "cron" | "assistant" | "run":
                 id, owner = request.path_params[f"{name}_id"], await service.user(request)
+                if name == "run":
+                    return await self._find_run(id, request.path_params.get("thread_id"), owner)
                 if name == "assistant":
                     return await service.assistant(id, owner)
-                return await self._records.get(_KINDS[name], id, owner=owner)
+                records: Any = f"{name}s"
+                return await self._records.get(records, id, owner=owner)
             case "body" if request.method != "GET":
                 return await service.body(request, kind)
             case "body" | "query":
                 return service.query(request, kind)
         return request.path_params.get(name)
+
+    async def _find_run(self, id: str, thread_id: str | None, owner: User) -> Record:
+        """Return a run. Without its thread it is found until it has ended, and then for as long as
+        it is in memory.
+
+        Raises:
+            Refused: there is none, or it is another user's.
+        """
+        of = "" if thread_id is None else f" of the thread {thread_id!r}"
+        if thread_id is None:
+            found = await self._records.search("unfinished", filter={"run_id": id}, limit=1)
+            run = found[0] if found else self._runs.recall(id)
+            thread_id = run["thread_id"] if run else None
+        record = None if thread_id is None else await self._runs.find(id, thread_id)
+        if record is None or not may_see(record, owner):
+            raise Refused(404, f"there is no run {id!r}{of}")
+        return record
 
     async def _search(self, kind: Kind, owner: User, body: Search) -> list[Record]:
         """Return what clients see of the records that match."""

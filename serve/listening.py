@@ -186,7 +186,11 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: Any = None) -> None:
         await self._lifespan.__aenter__()
         await super().startup(sockets)
-        _calm_collector()
+        # Less often, and without the objects that exist now, which live until the server ends: each
+        # collection stops all requests.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_COLLECTOR)
         host, port = sockets[0].getsockname()[:2]
         self._announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
 
@@ -194,11 +198,3 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
         if not self.force_exit:
             await self._lifespan.__aexit__(None, None, None)
-
-
-def _calm_collector() -> None:
-    """Make the garbage collector run less often and skip all objects that exist now: each
-    collection stops all requests, and these objects live until the server ends."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_COLLECTOR)

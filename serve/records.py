@@ -204,6 +204,10 @@ class Records:
         if any(kind == "webhooks" and record is not None for kind, _, record, *_ in records):
             self.deliveries.set()
 
+    async def replace(self, kind: Kind, id: str, old: Record | None, new: Record) -> None:
+        """Write a record in the place of one as it was read, or of none; see `put`."""
+        await self.put((kind, id, new), seen=[(kind, id, old)])
+
     async def search(
         self,
         kind: Kind,
@@ -273,21 +277,6 @@ class Records:
             page = await self.find_all(*((kind, id) for id in ids[begin : begin + FEW]))
             yield [record for record in page if record is not None and still(record)]
 
-    async def select(
-        self,
-        kind: Kind,
-        ids: Sequence[str],
-        filter: Mapping[str, Any] | None = None,
-        owner: str | None = None,
-    ) -> list[Record]:
-        """Return those of some records that match a filter, the most recently written first."""
-        has, space = compile_filter(filter), _space(kind)
-        items = await self._store.abatch([GetOp(space, id) for id in dict.fromkeys(ids)])
-        found = [item for item in items if isinstance(item, Item)]
-        found.sort(key=lambda item: item.updated_at, reverse=True)
-        records = [self._read(item) for item in found]
-        return [each for each in records if may_see(each, owner) and has(each)]
-
     async def unfinished(self, *thread_id: str) -> list[Record]:
         """Return the pointers to runs that have not ended, oldest first: all of them, or those of a
         thread."""
@@ -324,12 +313,6 @@ def may_see(record: Record, owner: str | None) -> bool:
     if owner is None or record.get("owner") is None:
         return True
     return bool(record["owner"] == owner and compile_filter(seen_by_caller())(record))
-
-
-def sort(records: list[Record], by: str | None, order: str | None) -> list[Record]:
-    """Return records sorted by a field; by default the most recently created come first."""
-    field = by or "created_at"
-    return sorted(records, key=lambda each: str(each.get(field) or ""), reverse=order != "asc")
 
 
 def select(record: Record, fields: Sequence[str] | None) -> Record:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -17,7 +17,6 @@ from typing import Any, Final, Literal, TypeVar, cast
 from uuid import UUID, uuid5
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -36,7 +35,6 @@ from .limits import MEGABYTE, Limits, OpenRequests, user_of
 from .page.logs import NodeLogs
 from .records import Record, Records, may_see, now
 from .runs.runner import Runner
-from .runs.thread_runs import ThreadNews, find_run
 from .webhooks import Allowed
 
 Auth = Callable[[Request], Awaitable[str | None] | str | None]
@@ -85,7 +83,6 @@ class Service:
         graphs: the graphs by name, bound to the server's checkpointer and store.
         store: nodes find it as `runtime.store`; it also holds the records.
         webhooks: the addresses that runs may name as webhooks.
-        news: wakes the readers of a thread when a run has begun.
         targets: where the graphs are found, for tests that replay threads.
         priority: decides which runs of a queue go first; None if all are alike.
         logs: what nodes have logged, for the page.
@@ -101,18 +98,14 @@ class Service:
     limits: Limits
     requests: OpenRequests
     targets: Mapping[str, str]
+    webhooks: Allowed
+    logs: NodeLogs
+    priority: Priority | None
     is_open: bool = False
-    webhooks: Allowed = field(default_factory=lambda: Allowed([]))
-    news: ThreadNews = field(default_factory=ThreadNews)
-    priority: Priority | None = None
-    logs: NodeLogs = field(init=False)
     _own: dict[str, Record] = field(default_factory=dict)
     _parsing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _stored: dict[str, int] = field(default_factory=dict)  # bytes by user, a while ago
     _measured: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.logs = NodeLogs(self.saver)
 
     @property
     def saver(self) -> BaseCheckpointSaver:
@@ -120,14 +113,21 @@ class Service:
         saver: Any = next(iter(self.graphs.values())).checkpointer
         return cast("BaseCheckpointSaver", saver)
 
-    async def having_status(self, status: str | None) -> Record:
-        """Return the condition of `Records.search` for threads with a status, as clients see it."""
+    async def having_status(
+        self, status: str | None, ids: Collection[str] | None = None
+    ) -> Record:
+        """Return the condition of `Records.search` for threads with a status, as clients see it.
+
+        Args:
+            ids: those of the threads; None for all.
+        """
+        among = {} if ids is None else {"$in": [*ids]}
         if status is None:
-            return {}
+            return {"thread_id": among} if among else {}
         busy = await self.runs.busy_threads()
         if status == "busy":
-            return {"thread_id": {"$in": busy}}
-        return {"status": status, "thread_id": {"$nin": busy}}
+            return {"thread_id": {"$in": [*({*busy} if ids is None else {*busy} & {*ids})]}}
+        return {"status": status, "thread_id": {**among, "$nin": busy}}
 
     async def user(self, request: Request) -> str | None:
         """Return the user who sends a request; None without `auth`.
@@ -193,8 +193,8 @@ class Service:
         shown = known_user(user) if user else None
         return {"user_id": user, f"{AUTH}user_id": user, f"{AUTH}user": shown}
 
-    async def check_visible(self, thread_id: str, owner: str | None) -> None:
-        """Let users read their own threads, and threads that do not exist yet.
+    async def thread(self, thread_id: str, owner: str | None) -> Record | None:
+        """Return a thread; None if it does not exist yet.
 
         Raises:
             Refused: the thread is another user's.
@@ -202,13 +202,11 @@ class Service:
         thread = await self.records.find("threads", thread_id)
         if thread is not None and not may_see(thread, owner):
             raise Refused(404, f"there is no thread {thread_id!r}")
+        return thread
 
-    async def questions(self, thread_id: str, owner: str | None) -> dict[str, Record]:
-        """Return the open questions of a thread, by id; none of a thread that the user has not."""
-        thread = await self.records.find("threads", thread_id)
-        if thread is None or not may_see(thread, owner):
-            return {}
-        state = await self.state(thread)
+    async def questions(self, thread: Record | None) -> dict[str, Record]:
+        """Return the open questions of a thread, by id; none of one that does not exist yet."""
+        state = None if thread is None else await self.state(thread)
         return {each["id"]: each for each in decode(encode(state.interrupts if state else ()))}
 
     async def state(
@@ -223,7 +221,7 @@ class Service:
     async def status_of(self, run: Record) -> str:
         """Return the current status of a run, given by its record when it was begun; "interrupted"
         if it was deleted since."""
-        found = await find_run(self.records, self.runs, run["run_id"], run["thread_id"])
+        found = await self.runs.find(run["run_id"], run["thread_id"])
         return "interrupted" if found is None else await self.runs.status(found)
 
     async def result_of(self, run: Record) -> bytes:
@@ -535,13 +533,11 @@ def _refuse_constant(name: str) -> None:
 
 def _describe(wrong: ValidationError) -> str:
     errors = wrong.errors(include_url=False)[:MOST_TOLD]
-    found = [(".".join(map(str, each["loc"])), _describe_one(each)) for each in errors]
-    return "; ".join(f"{place}: {text}" if place else text for place, text in found)
-
-
-def _describe_one(error: ErrorDetails) -> str:
-    """Return what is wrong, without pydantic's prefix and without the names of classes."""
-    if error["type"] in ("model_type", "dict_type"):
-        subject = "" if error["loc"] else "the body "
-        return f"{subject}must be an object, got {_KINDS[type(error['input'])]}"
-    return error["msg"].removeprefix("Value error, ")
+    told = []
+    for error in errors:  # without pydantic's prefix and without the names of classes
+        place, text = ".".join(map(str, error["loc"])), error["msg"].removeprefix("Value error, ")
+        if error["type"] in ("model_type", "dict_type"):
+            subject = "" if place else "the body "
+            text = f"{subject}must be an object, got {_KINDS[type(error['input'])]}"
+        told.append(f"{place}: {text}" if place else text)
+    return "; ".join(told)

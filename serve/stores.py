@@ -13,7 +13,7 @@ from typing import Any, Final
 from weakref import WeakSet
 
 from ..checkpoint.errors import StorageError
-from ..store.base import BaseStore, Item, ItemChangedError, Namespace, Op, SearchItem, UnchangedOp
+from ..store.base import BaseStore, ItemChangedError, Namespace, Op, SearchItem, UnchangedOp
 from ..store.batch import LocalStore
 from ..store.lookups import Lookup, afinish, cut, pick
 from ..store.sqlite import SqliteStore
@@ -22,13 +22,12 @@ PAGE: Final = 2000
 """How many items are read at a time where all must be read."""
 
 
-class OwnStore:
+class OwnStore(BaseStore):
     """Answers look-ups by reading all items of a namespace. Conditions of writes are not atomic
     with them, so only one server may use it."""
 
     def __init__(self, store: BaseStore) -> None:
         self._store = store
-        self.aget, self.aput, self.asearch = store.aget, store.aput, store.asearch
 
     def index_fields(self, namespace: Namespace) -> None:
         """Do nothing; see `LocalStore`, also for the other methods."""
@@ -43,7 +42,9 @@ class OwnStore:
         for op in ops:
             if not isinstance(op, UnchangedOp):
                 rest.append(op)
-            elif _value(await self._store.aget(op.namespace, op.key)) != op.value:
+                continue
+            item = await self._store.aget(op.namespace, op.key)
+            if (item and item.value) != op.value:
                 raise ItemChangedError(op.namespace, op.key)
         return await self._store.abatch(rest)
 
@@ -70,10 +71,6 @@ class OwnStore:
             items, is_last = [*items, *page], len(page) < PAGE
         rest = lookup._replace(filter={})
         return await afinish(pick(rest, items, lambda item: (item.key, item.value)))
-
-
-def _value(item: Item | None) -> Any:
-    return None if item is None else item.value
 
 
 RecordStore = LocalStore | OwnStore

@@ -23,6 +23,7 @@ from .encode import decode, describe_error, encode
 from .errors import LOG, Refused
 from .json_messages import for_clients
 from .records import Put, Record, Records, now, seconds_until, select
+from .runs.runner import first_of
 
 PAUSES: Final = (1.0, 5.0, 30.0, 120.0)
 """Seconds between attempts."""
@@ -80,7 +81,7 @@ class Allowed:
     """
 
     def __init__(self, prefixes: Sequence[str]) -> None:
-        self._prefixes: list[Address] = []
+        self.prefixes: list[Address] = []
         for prefix in prefixes:
             try:
                 address = parse(prefix)
@@ -88,12 +89,7 @@ class Allowed:
                     raise ValueError("must have no query")
             except ValueError as error:
                 raise ValueError(f"webhooks: {error}, got {prefix!r}") from None
-            self._prefixes.append(address)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no webhook is allowed."""
-        return not self._prefixes
+            self.prefixes.append(address)
 
     def check(self, url: str | None) -> None:
         """Check the webhook of a run.
@@ -103,7 +99,7 @@ class Allowed:
         """
         if url is None:
             return
-        if self.is_empty:
+        if not self.prefixes:
             way_out = "the server's operator can allow some by --webhooks or webhooks="
             way_round = "or wait for the run, or join its stream"
             raise Refused(422, f"webhook: webhooks are not offered: {way_out}; {way_round}")
@@ -111,7 +107,7 @@ class Allowed:
             address = parse(url)
         except ValueError as error:
             raise Refused(422, f"webhook: {error}, got {url!r}") from None
-        if not any(_is_below(address, prefix) for prefix in self._prefixes):
+        if not any(_is_below(address, prefix) for prefix in self.prefixes):
             raise Refused(422, f"webhook: the server does not allow the address {url!r}")
 
 
@@ -160,8 +156,7 @@ class Webhooks:
                     seconds = min(seconds, await self._send_due())
                 except Exception:
                     LOG.exception("webhooks could not be sent; it is tried again")
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._records.deliveries.wait(), max(seconds, 0.0))
+                await first_of(self._records.deliveries.wait(), timeout=max(seconds, 0.0))
         finally:
             for each in self._sending:
                 each.cancel()
@@ -183,7 +178,7 @@ class Webhooks:
         await self._free.acquire()
         claimed = {**delivery, "next_at": _in(CLAIM), "tries": delivery["tries"] + 1}
         try:
-            await self._records.put(("webhooks", id, claimed), seen=[("webhooks", id, delivery)])
+            await self._records.replace("webhooks", id, delivery, claimed)
         except BaseException as error:
             self._free.release()
             if isinstance(error, ItemChangedError):

@@ -8,7 +8,9 @@ elsewhere is not disturbed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 from typing import Any, Final
 
 from ...extras import install_command
@@ -41,7 +43,7 @@ class ServerMetrics:
         self._registry = CollectorRegistry()
         self._provider = MeterProvider([PrometheusMetricReader(registry=self._registry)])
         self._queue = queue
-        self._stops: list[Callable[[], None]] = []
+        self._stops = ExitStack()
         meter = self._provider.get_meter("stategraph.serve")
         self._durations = meter.create_histogram(
             "http.server.request.duration", "s", "Requests, from the first byte to the last"
@@ -50,22 +52,22 @@ class ServerMetrics:
             ("http.server.active_requests", requests.count, "Requests in progress"),
             ("stategraph.runs.open", runs.count, "Runs that wait or run"),
         ):
-            meter.create_observable_gauge(name, [_observing(count)], description=what)
+            observe: Any = partial(lambda count, _: [Observation(count())], count)
+            meter.create_observable_gauge(name, [observe], description=what)
         self._budgets: list[dict[str, Any]] = []
         for value in ("spent", "limit"):
             name, what = f"stategraph.budget.{value}", f"Budgets that threads share: {value}"
-            meter.create_observable_gauge(name, [self._of_budgets(value)], description=what)
+            meter.create_observable_gauge(name, [partial(self._observe, value)], description=what)
 
     def open(self) -> None:
         """Begin to measure the runs of this process, and the queue."""
-        self._stops.append(instrument(NoOpTracerProvider(), self._provider))
+        self._stops.callback(instrument(NoOpTracerProvider(), self._provider))
         if self._queue is not None:
-            self._stops.append(instrument_queue(self._queue, self._provider))
+            self._stops.callback(instrument_queue(self._queue, self._provider))
 
     def close(self) -> None:
         """Stop measuring."""
-        while self._stops:
-            self._stops.pop()()
+        self._stops.close()
         self._provider.shutdown()
 
     def text(self, budgets: list[dict[str, Any]]) -> bytes:
@@ -77,13 +79,10 @@ class ServerMetrics:
         self._budgets = budgets
         return generate_latest(self._registry)
 
-    def _of_budgets(self, value: str) -> Callable[[CallbackOptions], Iterator[Observation]]:
-        def observe(_: CallbackOptions) -> Iterator[Observation]:
-            for row in self._budgets:
-                about = {name: row[name] for name in ("graph", "per", "key", "unit")}
-                yield Observation(row[value], about)
-
-        return observe
+    def _observe(self, value: str, _: CallbackOptions) -> Iterator[Observation]:
+        for row in self._budgets:
+            about = {name: row[name] for name in ("graph", "per", "key", "unit")}
+            yield Observation(row[value], about)
 
     def note(self, method: str, route: str, status: int, seconds: float) -> None:
         """Record one request."""
@@ -93,10 +92,3 @@ class ServerMetrics:
             "http.response.status_code": status,
         }
         self._durations.record(seconds, about)
-
-
-def _observing(count: Callable[[], int]) -> Callable[[CallbackOptions], Iterator[Observation]]:
-    def observe(_: CallbackOptions) -> Iterator[Observation]:
-        yield Observation(count())
-
-    return observe

@@ -18,6 +18,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.routing import Route
 
 REFS = "#/components/schemas/{model}"
+_OF_PAGE = re.compile("/(page/|$)")
 
 
 def describe_api(routes: Iterable[Any], version: str) -> dict[str, Any]:
@@ -27,10 +28,11 @@ def describe_api(routes: Iterable[Any], version: str) -> dict[str, Any]:
         routes: those of the server. Mounted apps and what only the page asks for are left out.
         version: that of the server.
     """
-    api = [each for each in routes if isinstance(each, Route) and not _is_of_page(each)]
+    api = [each for each in routes if isinstance(each, Route) and not _OF_PAGE.match(each.path)]
     found = [(route, _find_models(route.endpoint)) for route in api]
     models = {model for _, read in found for model in read.values()}
-    ordered: list[Any] = [(each, "validation") for each in sorted(models, key=_name)]
+    named = sorted(models, key=lambda model: model.__name__)
+    ordered: list[Any] = [(each, "validation") for each in named]
     names, schemas = models_json_schema(ordered, ref_template=REFS)
     paths: dict[str, dict[str, Any]] = {}
     for route, read in found:
@@ -44,14 +46,6 @@ def describe_api(routes: Iterable[Any], version: str) -> dict[str, Any]:
         "paths": paths,
         "components": {"schemas": schemas["$defs"]},
     }
-
-
-def _is_of_page(route: Route) -> bool:
-    return route.path == "/" or route.path.startswith("/page/")
-
-
-def _name(model: type[BaseModel]) -> str:
-    return model.__name__
 
 
 def _describe(

@@ -76,7 +76,7 @@ class Operations(Handlers):
             if known or await self._service.saver.aget_tuple(config_of(id)):
                 raise Refused(409, f"there is a thread {id!r} already: delete it first")
             await refusing(import_thread(self._service.saver, id, body))
-            await self._records.put(("threads", id, record), seen=[("threads", id, None)])
+            await self._records.replace("threads", id, None, record)
 
         await self._records.change("threads", id, create)
         return select(record, None)
@@ -133,10 +133,10 @@ async def erase_user(service: Service, user: str) -> Record:
     """
     removed: dict[str, list[Any]] = defaultdict(list)
     for _ in range(ROUNDS):
-        before = sum(map(len, removed.values()))
-        async for kind, id in _remove(service, user):
+        found = [each async for each in _remove(service, user)]
+        for kind, id in found:
             removed[kind].append(id)
-        if sum(map(len, removed.values())) == before:
+        if not found:
             break
     else:
         way_out = "let auth refuse the user, then try again"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from logging import INFO, getLogger
 from sys import modules
 from time import perf_counter
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from starlette.datastructures import Headers
 from starlette.routing import Match, Mount, Route
@@ -17,6 +17,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..limits import user_of
 from ..records import now
+
+if TYPE_CHECKING:
+    from .metrics import ServerMetrics
 
 AUDIT: Final = getLogger("stategraph.serve.audit")
 """One line of JSON at level INFO for each request that may change something."""
@@ -27,13 +30,6 @@ _READS_BY_POST: Final = ("/search", "/count", "/history", "/namespaces", "/check
 """The ends of the paths at which a POST changes nothing."""
 
 
-class Measures(Protocol):
-    """Takes the measurements of requests."""
-
-    def note(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Record one request."""
-
-
 class Watched:
     """Watches each request from its arrival until its last byte is sent.
 
@@ -41,7 +37,7 @@ class Watched:
         measures: takes the measurements; None if nobody reads them.
     """
 
-    def __init__(self, app: ASGIApp, measures: Measures | None) -> None:
+    def __init__(self, app: ASGIApp, measures: ServerMetrics | None) -> None:
         self._app, self._measures = app, measures
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,7 +60,9 @@ class Watched:
             if self._measures is not None:
                 seconds = perf_counter() - began
                 self._measures.note(scope["method"], route_of(scope), status, seconds)
-            if AUDIT.isEnabledFor(INFO) and _may_change(scope):
+            may_change = scope["method"] not in _READS
+            may_change &= not scope["path"].endswith(_READS_BY_POST)
+            if AUDIT.isEnabledFor(INFO) and may_change:
                 AUDIT.info("%s", _line(scope, status))
 
 
@@ -96,10 +94,6 @@ def route_of(scope: Scope) -> str:
         if is_handler and route.matches(scope)[0] is not Match.NONE:
             return str(route.path)
     return ""
-
-
-def _may_change(scope: Scope) -> bool:
-    return scope["method"] not in _READS and not scope["path"].endswith(_READS_BY_POST)
 
 
 def _line(scope: Scope, status: int) -> str:

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hashlib import sha256
 from importlib.resources import files
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from ...visualize.assets import list_components
 from ...visualize.render.thread_pages import drawing_styles
 from ...visualize.theme import DARK, LIGHT
 from ..errors import Refused
+from ..handlers import Handlers, route
+from ..service import Service
 
 POLICY: Final = "; ".join(
     [
@@ -57,22 +59,19 @@ class Asset(NamedTuple):
     etag: str
 
 
-class PageFiles:
+class PageFiles(Handlers):
     """The handlers of `/` and of the files in `/page`."""
 
-    def __init__(self) -> None:
+    asks_auth = False
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(service)
         self._assets: Mapping[str, Asset] = read_assets()
 
-    def routes(self) -> list[Route]:
-        """Return the routes."""
-        return [
-            Route("/", self.send, methods=["GET"]),
-            Route("/page/{file}", self.send, methods=["GET"]),
-        ]
-
-    async def send(self, request: Request) -> Response:
+    @route("GET /", "GET /page/{file}")
+    async def send(self, request: Request, file: str | None) -> Response:
         """Send a file of the page, or 304 if the browser already has it."""
-        name = request.path_params.get("file", "index.html")
+        name = file or "index.html"
         asset = self._assets.get(name)
         if asset is None:
             raise Refused(404, f"the page has no file {name!r}")
@@ -89,11 +88,11 @@ def read_assets() -> dict[str, Asset]:
         each.name: each.read_bytes()
         for folder in ("static", "vendor")
         for each in files(__package__).joinpath(folder).iterdir()
-        if each.name[each.name.rfind(".") :] in _TYPES
+        if Path(each.name).suffix in _TYPES
     }
     made = {"colours.css": draw_colours().encode(), "drawings.css": drawing_styles().encode()}
     return {
-        name: _asset(name, content)
+        name: Asset(content, _TYPES[Path(name).suffix], f'"{sha256(content).hexdigest()[:32]}"')
         for name, content in {**texts, **list_components(), **made}.items()
     }
 
@@ -111,8 +110,3 @@ def draw_colours() -> str:
         f':root:not([data-theme="light"]){{color-scheme:dark;{dark}}}}}\n'
         f':root[data-theme="dark"]{{color-scheme:dark;{dark}}}\n'
     )
-
-
-def _asset(name: str, content: bytes) -> Asset:
-    etag = f'"{sha256(content).hexdigest()[:32]}"'
-    return Asset(content, _TYPES[name[name.rfind(".") :]], etag)

@@ -60,8 +60,8 @@ class TextSearch(Body):
 
 
 class PageLists(Handlers):
-    """The handlers of `/page/threads`, `/page/threads/{thread_id}`, `/page/overview` and
-    `/page/queue`."""
+    """The handlers of `/page/threads`, `/page/threads/{thread_id}`, `/page/overview`, `/page/queue`
+    and `/page/dead-letters`."""
 
     @route("POST /page/threads")
     async def find(self, owner: User, body: TextSearch) -> Record:
@@ -136,7 +136,8 @@ class PageLists(Handlers):
                 place, last = place + 1, min(last or _sort_key(thread), _sort_key(thread))
                 if not named:
                     read += 1
-                    if await self._has(thread, text):
+                    state = await self._service.state(thread)
+                    if state is not None and _contains(state.values, text):
                         found.append(thread)
                 await asyncio.sleep(0)
             if enough:
@@ -185,9 +186,7 @@ class PageLists(Handlers):
         """Return the jobs that have not ended and the dead letters. Users see those of their own
         threads, and nothing about the machines."""
         found = await asyncio.to_thread(queue.jobs, limit=JOBS)
-        if owner is not None:
-            found = [each for each in found if await self._is_of(each.thread_id, owner)]
-        jobs = [_job(each) for each in found]
+        jobs = [_job(each) for each in found if await self._may_act(each, owner)]
         told = {
             "fleet": True,
             "jobs": [each for each in jobs if each["status"] != "parked"],
@@ -198,31 +197,54 @@ class PageLists(Handlers):
         workers = await asyncio.to_thread(queue.workers)
         return {**told, "workers": [each._asdict() for each in workers]}
 
-    async def _is_of(self, thread_id: str, owner: str) -> bool:
-        thread = await self._records.find("threads", thread_id)
-        return thread is not None and thread["owner"] == owner
-
     async def _run(self, record: Record) -> Record:
         status = await self._runs.status(record)
         told = {name: record[name] for name in _OF_RUNS}
         return {**told, "run_at": pointer_to(record)["begins_at"], "status": status}
 
-    async def _has(self, thread: Record, text: str) -> bool:
-        """Return whether a thread's state contains a text."""
-        state = await self._service.state(thread)
-        return state is not None and _contains(state.values, text)
+    # -- dead letters ------------------------------------------------------------------------------
+
+    @route("POST /page/dead-letters/{run_id}/retry")
+    async def retry(self, request: Request, owner: User, run_id: str) -> None:
+        """Retry the job, as if no worker had died of it."""
+        await self._release(request, owner, run_id, to_retry=True)
+
+    @route("DELETE /page/dead-letters/{run_id}")
+    async def drop(self, request: Request, owner: User, run_id: str) -> None:
+        """End the job, as if its run had been stopped; the thread's next run begins."""
+        await self._release(request, owner, run_id, to_retry=False)
+
+    async def _release(
+        self, request: Request, owner: User, run_id: str, *, to_retry: bool
+    ) -> None:
+        """Retry or end the dead letter that a request names by its run; if runs of several threads
+        have this id, `?thread_id=` selects one."""
+        thread_id = request.query_params.get("thread_id")
+        queue = self._runs.queue
+        named = [] if queue is None else await asyncio.to_thread(queue.named, run_id)
+        found = [
+            job
+            for job in named
+            if job.status == "parked"
+            and thread_id in (None, job.thread_id)
+            and await self._may_act(job, owner)
+        ]
+        if len(found) > 1:
+            raise Refused(409, f"dead letters of several threads are {run_id!r}: pass thread_id")
+        if not found or not await self._runs.release(found[0], to_retry=to_retry):
+            raise Refused(404, f"there is no dead letter {run_id!r}")
+
+    async def _may_act(self, job: JobResult, owner: User) -> bool:
+        if owner is None:
+            return True
+        thread = await self._records.find("threads", job.thread_id)
+        return thread is not None and thread["owner"] == owner
 
 
 def _job(job: JobResult) -> Record:
-    return {
-        "run_id": job.run_id,
-        "thread_id": job.thread_id,
-        "graph_id": job.graph,
-        "status": job.status,
-        "attempts": job.attempts,
-        "run_at": job.run_at,
-        "error": None if job.error is None else str(job.error),
-    }
+    names = ("run_id", "thread_id", "status", "attempts", "run_at")
+    error = None if job.error is None else str(job.error)
+    return {**{name: getattr(job, name) for name in names}, "graph_id": job.graph, "error": error}
 
 
 def _seconds(run: Record) -> float:
@@ -270,48 +292,3 @@ def _contains(value: Any, text: str) -> bool:
     if isinstance(value, list):
         return any(_contains(each, text) for each in value)
     return value is not None and text in str(value).lower()
-
-
-class DeadLetters(Handlers):
-    """The handlers of `/page/dead-letters`."""
-
-    @route("POST /page/dead-letters/{run_id}/retry")
-    async def retry(self, request: Request, owner: User, run_id: str) -> None:
-        """Retry the job, as if no worker had died of it."""
-        if not await self._runs.retry(await self._one(request, owner, run_id)):
-            raise _gone(run_id)
-
-    @route("DELETE /page/dead-letters/{run_id}")
-    async def drop(self, request: Request, owner: User, run_id: str) -> None:
-        """End the job, as if its run had been stopped; the thread's next run begins."""
-        if not await self._runs.drop(await self._one(request, owner, run_id)):
-            raise _gone(run_id)
-
-    async def _one(self, request: Request, owner: User, run_id: str) -> JobResult:
-        """Return the dead letter that a request names by its run; if runs of several threads have
-        this id, `?thread_id=` selects one."""
-        thread_id = request.query_params.get("thread_id")
-        queue = self._runs.queue
-        named = [] if queue is None else await asyncio.to_thread(queue.named, run_id)
-        found = [
-            job
-            for job in named
-            if job.status == "parked"
-            and thread_id in (None, job.thread_id)
-            and await self._may_act(job, owner)
-        ]
-        if not found:
-            raise _gone(run_id)
-        if len(found) > 1:
-            raise Refused(409, f"dead letters of several threads are {run_id!r}: pass thread_id")
-        return found[0]
-
-    async def _may_act(self, job: JobResult, owner: User) -> bool:
-        if owner is None:
-            return True
-        thread = await self._records.find("threads", job.thread_id)
-        return thread is not None and thread["owner"] == owner
-
-
-def _gone(run_id: str) -> Refused:
-    return Refused(404, f"there is no dead letter {run_id!r}")

@@ -73,11 +73,7 @@ class NodeLogs(Handler):
 
     def forget(self, thread_id: str) -> None:
         """Drop the lines of a thread that is deleted."""
-        self.acquire()
-        try:
-            self._threads.pop(thread_id, None)
-        finally:
-            self.release()
+        self._threads.pop(thread_id, None)
 
     def lines(self, thread_id: str, after: int) -> list[dict[str, Any]]:
         """Return the lines of a thread whose numbers are higher, the oldest first."""

@@ -22,7 +22,7 @@ from ..handlers import Handlers, User, route
 from ..json_messages import prompt_of, role_of, text_of
 from ..records import Record
 from ..runs.new_runs import begin_run
-from ..runs.thread_runs import UNFINISHED, find_run
+from ..runs.thread_runs import UNFINISHED
 from ..service import config_of, validate, version
 
 TASK: Final = "a2a_task"
@@ -133,7 +133,7 @@ class A2a(Handlers):
             return stream([_sse(told)]) if body.method in _STREAMED else told
         if isinstance(found, dict):
             return {**head, "result": found}
-        return stream(_encode(head, found))
+        return stream(_sse({**head, "result": each}) async for each in found)
 
     async def _call(
         self, assistant_id: str, body: RpcBody, owner: User
@@ -163,7 +163,7 @@ class A2a(Handlers):
         if message.task_id is not None:
             run = await self._find(message.task_id, owner)
             place, metadata = run["thread_id"], {TASK: run["metadata"].get(TASK, run["run_id"])}
-        asked = await self._service.questions(place, owner)
+        asked = await self._service.questions(await self._service.thread(place, owner))
         if message.task_id is not None and not asked:
             raise Refused(422, f"the task {message.task_id!r} asks nothing: leave taskId out")
         if asked:
@@ -182,7 +182,7 @@ class A2a(Handlers):
         later = await self._records.search(
             "runs", thread_id, filter={"metadata": {TASK: run_id}}, limit=1
         )
-        run = later[0] if later else await find_run(self._records, self._runs, run_id, thread_id)
+        run = later[0] if later else await self._runs.find(run_id, thread_id)
         if run is None:
             raise Refused(404, f"there is no task {id!r}")
         return run
@@ -190,7 +190,7 @@ class A2a(Handlers):
     async def _task(self, run: Record) -> Record:
         """Return the task of a run, with its output if it has ended."""
         thread_id, run_id = run["thread_id"], run["run_id"]
-        run = await find_run(self._records, self._runs, run_id, thread_id) or run
+        run = await self._runs.find(run_id, thread_id) or run
         status = await self._runs.status(run)
         state, said, artifacts = _STATES.get(status, "unknown"), [], []
         if status not in UNFINISHED:
@@ -233,11 +233,6 @@ class A2a(Handlers):
                 yield {**update, "artifact": artifact, "lastChunk": True}
         if task["status"]["state"] not in ("submitted", "working"):  # or this server stops
             yield {"kind": "status-update", **place, "status": task["status"], "final": True}
-
-
-async def _encode(head: Record, results: AsyncIterator[Record]) -> AsyncIterator[bytes]:
-    async for each in results:
-        yield _sse({**head, "result": each})
 
 
 def _sse(told: Record) -> bytes:

@@ -28,13 +28,13 @@ class Protocols(Handlers):
     @route("POST /ag-ui/{assistant_id}")
     async def run_agent(self, request: Request, assistant_id: str, owner: User) -> Response:
         """Run a graph and stream its events as AG-UI defines them."""
-        module = await _load("ag_ui.routes", "ag-ui", needs="ag_ui")
+        module = await _load("ag_ui.routes")
         response: Response = await module.run_agent(self._service, request, assistant_id, owner)
         return response
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._service.authorize(Request(scope), "/mcp", reads_body=False)
-        module = await _load("mcp.server", "mcp", needs="mcp")
+        module = await _load("mcp.server")
         if self._mcp is None:
             self._mcp = module.McpServer(self._service)
         await self._mcp(scope, receive, send)
@@ -46,9 +46,9 @@ class Protocols(Handlers):
             self._mcp = None
 
 
-async def _load(name: str, extra: str, needs: str) -> Any:
-    """Import a module of this package, and with it the package that it needs, in a thread since
-    that takes long.
+async def _load(name: str) -> Any:
+    """Import a module of this package, and with it the package of the same name that it needs, in a
+    thread since that takes long.
 
     Raises:
         Refused: the package is not installed.
@@ -56,6 +56,8 @@ async def _load(name: str, extra: str, needs: str) -> Any:
     try:
         return await asyncio.to_thread(import_module, f".{name}", __package__)
     except ModuleNotFoundError as error:
+        needs = name.partition(".")[0]
         if (error.name or "").partition(".")[0] != needs:
             raise
+        extra = needs.replace("_", "-")
         raise Refused(501, f"needs the extra {extra!r}: {install_command(extra)}") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -18,7 +17,7 @@ from ..bodies import (
 )
 from ..errors import Refused
 from ..handlers import Handlers, User, route
-from ..records import Record, may_see, now, select
+from ..records import Put, Record, may_see, now, select
 from ..service import graph_assistant, new_assistant
 
 
@@ -32,23 +31,26 @@ class Assistants(Handlers):
             known = ", ".join(self._service.graphs)
             raise Refused(404, f"there is no graph {body.graph_id!r}; the graphs are: {known}")
         id = body.assistant_id or str(uuid4())
-        create = partial(self._create, id, body, owner)
-        return await self._records.change("assistants", id, create)
-
-    async def _create(self, id: str, body: AssistantBody, owner: User) -> Record:
-        found = await self._records.find("assistants", id)
-        if found is not None:
-            if body.if_exists == "do_nothing" and may_see(found, owner):
-                return select(found, None)
-            raise Refused(409, f"there is an assistant {id!r} already")
         given = body.model_dump(exclude={"assistant_id", "if_exists"})
-        record = new_assistant(id, owner or "", **{**given, "name": body.name or "Untitled"})
-        await self._records.put(
-            ("assistants", id, record),
-            ("versions", "1", record, id),
-            seen=[("assistants", id, None)],
-        )
-        return select(record, None)
+
+        async def make() -> Record:
+            found = await self._records.find("assistants", id)
+            if found is not None:
+                if body.if_exists == "do_nothing" and may_see(found, owner):
+                    return found
+                raise Refused(409, f"there is an assistant {id!r} already")
+            record = new_assistant(id, owner or "", **{**given, "name": body.name or "Untitled"})
+            await self._put(None, record)
+            return record
+
+        return select(await self._records.change("assistants", id, make), None)
+
+    async def _put(self, old: Record | None, new: Record) -> None:
+        """Store an assistant, also as one of its versions."""
+        id = new["assistant_id"]
+        version: Put = ("versions", str(new["version"]), new, id)
+        seen: Put = ("assistants", id, old)
+        await self._records.put(("assistants", id, new), version, seen=[seen])
 
     @route("POST /assistants/search")
     async def search(self, owner: User, body: AssistantSearch) -> list[Record]:
@@ -77,26 +79,21 @@ class Assistants(Handlers):
     @route("PATCH /assistants/{assistant_id}")
     async def change(self, assistant_id: str, owner: User, body: AssistantChange) -> Record:
         """Create a new version of an assistant, which becomes the latest."""
-        change = partial(self._change, assistant_id, owner, body)
-        return await self._records.change("assistants", assistant_id, change)
+        given = body.model_dump(exclude_none=True)
 
-    async def _change(self, id: str, owner: User, body: AssistantChange) -> Record:
-        old = await self._own(id, owner)
-        given = {k: v for k, v in body.model_dump().items() if v is not None}
-        if given.get("graph_id", old["graph_id"]) not in self._service.graphs:
-            raise Refused(404, f"there is no graph {given['graph_id']!r}")
-        if "metadata" in given:
-            given["metadata"] = {**old["metadata"], **given["metadata"]}
-        id = old["assistant_id"]
-        versions = await self._records.search("versions", id)
-        number = 1 + max(each["version"] for each in versions)
-        new = {**old, **given, "version": number, "updated_at": now()}
-        await self._records.put(
-            ("assistants", id, new),
-            ("versions", str(number), new, id),
-            seen=[("assistants", id, old)],
-        )
-        return select(new, None)
+        async def change() -> Record:
+            old = await self._own(assistant_id, owner)
+            if given.get("graph_id", old["graph_id"]) not in self._service.graphs:
+                raise Refused(404, f"there is no graph {given['graph_id']!r}")
+            metadata = {**old["metadata"], **given.get("metadata", {})}
+            versions = await self._records.search("versions", old["assistant_id"])
+            number = 1 + max(each["version"] for each in versions)
+            more = {"metadata": metadata, "version": number, "updated_at": now()}
+            new = {**old, **given, **more}
+            await self._put(old, new)
+            return new
+
+        return select(await self._records.change("assistants", assistant_id, change), None)
 
     @route("DELETE /assistants/{assistant_id}")
     async def delete(self, request: Request, assistant_id: str, owner: User) -> None:
@@ -124,7 +121,7 @@ class Assistants(Handlers):
             old = await self._own(id, owner)
             version = await self._records.get("versions", str(body.version), id)
             record = {**version, "updated_at": now()}
-            await self._records.put(("assistants", id, record), seen=[("assistants", id, old)])
+            await self._records.replace("assistants", id, old, record)
             return record
 
         return select(await self._records.change("assistants", id, switch), None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -16,8 +15,7 @@ from ..events import encode_events, read_id, stream
 from ..handlers import Handlers, User, route
 from ..records import Record, may_see, select
 from ..runs.new_runs import begin_run
-from ..runs.runner import puts_of_deletion
-from ..runs.thread_runs import find_run
+from ..runs.runner import first_of, puts_of
 from ..service import answer
 
 
@@ -47,18 +45,11 @@ class RunRoutes(Handlers):
         """Begin a run, and send the state at its end."""
         record = await begin_run(self._service, body, thread_id, owner)
         if body.on_disconnect == "cancel":
-            await self._wait_or_cancel(record, request)
-        return _json(await self._service.result_of(record), _location(record, "/join"))
-
-    async def _wait_or_cancel(self, record: Record, request: Request) -> None:
-        """Wait until a run ends; cancel it if the client disconnects first."""
-        ends = asyncio.ensure_future(self._service.result_of(record))
-        gone = asyncio.ensure_future(_disconnect(request))
-        await asyncio.wait([ends, gone], return_when=asyncio.FIRST_COMPLETED)
-        gone.cancel()
-        if not ends.done():
+            ends, _ = await first_of(self._service.result_of(record), _disconnect(request))
+            if ends.done():
+                return _json(ends.result(), _location(record, "/join"))
             await self._runs.cancel(record, "interrupt")
-        await ends
+        return _json(await self._service.result_of(record), _location(record, "/join"))
 
     @route("POST /threads/{thread_id}/runs/stream", "POST /runs/stream")
     async def stream(self, owner: User, body: RunBody, thread_id: str | None) -> Response:
@@ -96,33 +87,6 @@ class RunRoutes(Handlers):
         last = request.headers.get("last-event-id")
         start = None if last is None else _next_id(last)
         return self._streaming(run, start, cancels=query.cancel_on_disconnect)
-
-    async def _read(self, request: Request, name: str, kind: Any) -> Any:
-        """Return an argument of a handler: `run` is the run in the path.
-
-        Raises:
-            Refused: there is none, or it is another user's.
-        """
-        if name != "run":
-            return await super()._read(request, name, kind)
-        owner = await self._service.user(request)
-        run_id, thread_id = request.path_params["run_id"], request.path_params.get("thread_id")
-        if thread_id is None:
-            record = await self._find_by_run(run_id)
-        else:
-            record = await find_run(self._records, self._runs, run_id, thread_id)
-        if record is None or not may_see(record, owner):
-            of = "" if thread_id is None else f" of the thread {thread_id!r}"
-            raise Refused(404, f"there is no run {run_id!r}{of}")
-        return record
-
-    async def _find_by_run(self, run_id: str) -> Record | None:
-        """Return a run for a client that does not know its thread; None if there is none, or if it
-        has ended and is no longer in memory."""
-        found = await self._records.search("unfinished", filter={"run_id": run_id}, limit=1)
-        if not found:
-            return self._runs.recall(run_id)
-        return await find_run(self._records, self._runs, run_id, found[0]["thread_id"])
 
     async def _shown(self, record: Record) -> Record:
         shown = {key: value for key, value in record.items() if key != "graph_id"}
@@ -162,24 +126,21 @@ class RunRoutes(Handlers):
             if pointer is not None and run["graph_id"] in self._service.graphs:
                 raise Refused(409, f"the run {run_id!r} is under way: cancel it first")
             await self._runs.forget(thread_id, run_id)
-            await self._records.put(*puts_of_deletion(run))
+            await self._records.put(*puts_of(run, deleted=True))
 
     # -- send --------------------------------------------------------------------------------------
 
     def _streaming(self, record: Record, start: int | None, *, cancels: bool) -> Response:
-        parts = self._parts(record, start, cancels)
-        return stream(parts, _location(record, "/stream"))
+        async def parts() -> AsyncIterator[bytes]:
+            try:
+                async for part in encode_events(self._runs.events(record, start)):
+                    yield part
+            except (asyncio.CancelledError, GeneratorExit):  # the client has left
+                if cancels:
+                    self._runs.cancel_soon(record)
+                raise
 
-    async def _parts(
-        self, record: Record, start: int | None, cancels: bool
-    ) -> AsyncIterator[bytes]:
-        try:
-            async for part in encode_events(self._runs.events(record, start)):
-                yield part
-        except (asyncio.CancelledError, GeneratorExit):  # the client has left
-            if cancels:
-                self._runs.cancel_soon(record)
-            raise
+        return stream(parts(), _location(record, "/stream"))
 
 
 def _next_id(last: str) -> int:

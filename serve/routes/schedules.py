@@ -11,8 +11,9 @@ from ...workers.cron import check_cron
 from ..bodies import CronBody, CronChange, CronSearch, RunBody
 from ..errors import LOG, Refused
 from ..handlers import Handlers, User, route
-from ..records import Changes, Put, Record, now, select
+from ..records import Changes, Record, now, select
 from ..runs.new_runs import begin_run, check_modes
+from ..runs.runner import first_of
 from ..service import Service, validate
 
 LONGEST_SLEEP = 60.0
@@ -101,8 +102,7 @@ class Schedules(Handlers):
         await self._records.delete("crons", cron["cron_id"])
 
     async def _put(self, record: Record, old: Record | None = None) -> None:
-        id = record["cron_id"]
-        await self._records.put(("crons", id, record), seen=[("crons", id, old)])
+        await self._records.replace("crons", record["cron_id"], old, record)
         self._changed.set()
 
     # -- fire --------------------------------------------------------------------------------------
@@ -120,11 +120,8 @@ class Schedules(Handlers):
                 LOG.exception("the schedules could not be read: they are tried again")
                 times = [moment + timedelta(seconds=RETRY_SECONDS)]
             seconds = [(each - datetime.now(UTC)).total_seconds() for each in times if each]
-            try:
-                pause = max(0.0, min([LONGEST_SLEEP, *seconds]))
-                await asyncio.wait_for(self._changed.wait(), pause)
-            except TimeoutError:
-                pass
+            pause = max(0.0, min([LONGEST_SLEEP, *seconds]))
+            await first_of(self._changed.wait(), timeout=pause)
 
     async def _try_to_fire(self, id: str, moment: datetime) -> datetime | None:
         """Fire a schedule if it is due, and return when to look at it next. An error must not keep
@@ -143,30 +140,30 @@ class Schedules(Handlers):
         after = None if later is None else datetime.fromisoformat(later)
         stored = record["next_run_date"]
         planned = None if stored is None else datetime.fromisoformat(stored)
+        moved = {**record, "next_run_date": later}
         if planned is None or planned > moment:
             if after is not None and (planned is None or after < planned):
                 # The clock was ahead when the planned time was stored.
-                moved: Put = ("crons", id, {**record, "next_run_date": later})
-                await self._records.put(moved, seen=[("crons", id, record)])
+                await self._records.replace("crons", id, record, moved)
                 return after
             return planned
         due = check_cron(record["schedule"], record["timezone"]).last(planned, moment)
-        moved = ("crons", id, {**record, "next_run_date": later, FIRED: due.isoformat()})
-        if record.get(FIRED) == due.isoformat():  # before the clock was put back
-            await self._records.put(moved, seen=[("crons", id, record)])
+        moved[FIRED] = due.isoformat()
+        if record.get(FIRED) == moved[FIRED]:  # before the clock was put back
+            await self._records.replace("crons", id, record, moved)
             return after
         run_id, owner = f"{id}@{due:%Y-%m-%dT%H:%M:%SZ}", record["owner"] or None
         try:
             body = validate(RunBody, record["payload"])
             # The run and the schedule are written together, so a crash neither skips a planned time
             # nor fires it twice. If several servers try, only one finds the schedule unchanged.
-            also = Changes([moved], [("crons", id, record)])
+            also = Changes([("crons", id, moved)], [("crons", id, record)])
             await begin_run(self._service, body, record["thread_id"], owner, run_id, also)
         except Refused as refused:
             LOG.warning("the schedule %s was not fired: %s", id, refused.detail)
             if refused.status in (429, 503):  # too much, or stopping: try again later
                 return moment + timedelta(seconds=RETRY_SECONDS)
-            await self._records.put(moved, seen=[("crons", id, record)])
+            await self._records.replace("crons", id, record, moved)
         return after
 
 

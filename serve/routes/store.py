@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, Final, Literal
 
 from pydantic import Field
@@ -11,7 +10,7 @@ from starlette.responses import Response
 
 from ...pregel.drivers.spending import BUDGETS
 from ...store.base import Namespace, SearchItem
-from ..bodies import Body, Many
+from ..bodies import Body, Many, Slice
 from ..errors import Refused
 from ..handlers import Handlers, User, route
 from ..records import ALL, ROOT, Record
@@ -39,24 +38,21 @@ class ItemPlace(Body):
     key: str
 
 
-class ItemSearch(Body):
+class ItemSearch(Slice):
     """Searches items."""
 
     namespace_prefix: list[str] = Field([])
     filter: Many | None = None
-    limit: int = Field(10, ge=0, le=1000)
-    offset: int = Field(0, ge=0)
     query: str | None = None
 
 
-class NamespaceSearch(Body):
+class NamespaceSearch(Slice):
     """Searches namespaces."""
 
     prefix: list[str] | None = None
     suffix: list[str] | None = None
     max_depth: int | None = None
     limit: int = Field(100, ge=0, le=10_000)
-    offset: int = Field(0, ge=0)
 
 
 class StoreRoutes(Handlers):
@@ -97,7 +93,12 @@ class StoreRoutes(Handlers):
             found += await refusing(
                 self._store.asearch(place, query=body.query, filter=body.filter, limit=end)
             )
-        found.sort(key=_rank, reverse=True)
+        # By the score for the query, then by the time of the last write.
+        lowest = float("-inf")
+        found.sort(
+            key=lambda item: (lowest if item.score is None else item.score, item.updated_at),
+            reverse=True,
+        )
         return {"items": [item.dict() for item in found[body.offset : end]]}
 
     @route("POST /store/namespaces")
@@ -155,9 +156,3 @@ def _prefix_of(user: User, prefix: list[str] | None) -> Namespace:
         Refused: it is somebody else's.
     """
     return _place_of(user, prefix or ([] if user is None else [user]))
-
-
-def _rank(item: SearchItem) -> tuple[float, datetime]:
-    """Return the sort key of a found item: its score for the query, then the time of its last
-    write."""
-    return (float("-inf") if item.score is None else item.score, item.updated_at)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,10 +23,6 @@ from ..handlers import Handlers, User, route
 from ..records import Record, may_see
 from ..runs.thread_runs import Begin, Ended, ThreadRuns, moment_of
 from ..service import Service, config_of, read_json, validate
-
-ThreadMode = Literal["run_modes", "lifecycle", "state_update"]
-"""What is sent: the events of the runs and their ends; only their beginnings and ends; or the
-thread's state after each run."""
 
 _END: Final = "end"
 
@@ -60,15 +56,16 @@ class ThreadEvents:
 
     Args:
         owner: the user who reads; None if there are no users.
-        modes: the requested stream modes.
+        modes: what is sent. "run_modes": the events of the runs and their ends; "lifecycle": only
+            their beginnings and ends; "state_update": the thread's state after each run.
     """
 
     def __init__(
-        self, service: Service, thread_id: str, owner: str | None, modes: Sequence[ThreadMode]
+        self, service: Service, thread_id: str, owner: str | None, modes: Sequence[str]
     ) -> None:
         self._service = service
         self._thread_id, self._owner, self._modes = thread_id, owner, modes
-        self._runs = ThreadRuns(service.records, service.runs, service.news, thread_id)
+        self._runs = ThreadRuns(service.records, service.runs, thread_id)
 
     async def read(self, last: EventId | None) -> AsyncIterator[bytes]:
         """Yield the events as parts of a `text/event-stream`, until the server stops, or a run
@@ -99,7 +96,7 @@ class ThreadEvents:
 
     async def _run(self, begin: Begin, start: int | None) -> AsyncIterator[bytes]:
         """Yield the events of one run, and those for its end."""
-        record = await self._runs.find(begin.run_id)
+        record = await self._service.runs.find(begin.run_id, self._thread_id)
         if record is None or not may_see(record, self._owner):
             return
         if start is None and await self._service.runs.status(record) == "pending":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,6 +22,7 @@ from ..bodies import (
     PruneBody,
     StateBody,
     StateQuery,
+    Superstep,
     ThreadBody,
     ThreadChange,
     ThreadSearch,
@@ -34,13 +35,11 @@ from ..json_messages import for_clients, from_clients
 from ..parts import STATE_FIELDS, extract, select_fields
 from ..records import (
     DELETED,
-    Put,
     Record,
     may_see,
     now,
     seconds_until,
     select,
-    sort,
 )
 from ..service import answer, config_of, graph_assistant, refusing
 from ..transfer import export_thread
@@ -58,31 +57,35 @@ class Threads(Handlers):
     async def create(self, owner: User, body: ThreadBody) -> Record:
         """Create a thread."""
         id = body.thread_id or str(uuid4())
-        return await self._records.change("threads", id, lambda: self._create(id, body, owner))
 
-    async def _create(self, id: str, body: ThreadBody, owner: User) -> Record:
-        found = await self._records.find("threads", id)
-        if found is not None:
-            if body.if_exists == "do_nothing" and may_see(found, owner):
-                return await self._shown(found)
-            raise Refused(409, f"there is a thread {id!r} already")
-        await self._service.check_quota("threads", owner)
-        record = _with_ttl(new_thread(id, owner or "", body.metadata), body.ttl)
-        if body.supersteps:
-            name = body.metadata.get("graph_id")
-            if name not in self._service.graphs:
-                raise Refused(422, "graph_id must name the graph whose state the supersteps are")
-            app, config = self._service.graphs[str(name)], self._edit_config(record)
-            steps = [
-                [
-                    StateUpdate(from_clients(each.get("values"), app.channels), each.get("as_node"))
-                    for each in step.updates
-                ]
-                for step in body.supersteps
+        async def create() -> Record:
+            found = await self._records.find("threads", id)
+            if found is not None:
+                if body.if_exists == "do_nothing" and may_see(found, owner):
+                    return found
+                raise Refused(409, f"there is a thread {id!r} already")
+            await self._service.check_quota("threads", owner)
+            record = _with_ttl(new_thread(id, owner or "", body.metadata), body.ttl)
+            if body.supersteps:
+                await self._fill(record, body.supersteps)
+            await self._records.replace("threads", id, None, record)
+            return record
+
+        return await self._shown(await self._records.change("threads", id, create))
+
+    async def _fill(self, thread: Record, supersteps: Sequence[Superstep]) -> None:
+        """Give a new thread the states that a client has sent."""
+        app = self._service.graph_of_thread(thread)
+        if app is None:
+            raise Refused(422, "graph_id must name the graph whose state the supersteps are")
+        steps = [
+            [
+                StateUpdate(from_clients(each.get("values"), app.channels), each.get("as_node"))
+                for each in step.updates
             ]
-            await refusing(app.abulk_update_state(config, steps))
-        await self._records.put(("threads", id, record), seen=[("threads", id, None)])
-        return await self._shown(record)
+            for step in supersteps
+        ]
+        await refusing(app.abulk_update_state(self._edit_config(thread), steps))
 
     @route("GET /threads/{thread_id}")
     async def get(self, thread: Record) -> Record:
@@ -100,8 +103,7 @@ class Threads(Handlers):
             metadata = {**thread["metadata"], **body.metadata}
             record = {**thread, "metadata": metadata, "updated_at": now()}
             record = _with_ttl(record, body.ttl)
-            seen: Put = ("threads", thread_id, thread)
-            await self._records.put(("threads", thread_id, record), seen=[seen])
+            await self._records.replace("threads", thread_id, thread, record)
             return record
 
         record = await self._records.change("threads", thread_id, merge)
@@ -121,22 +123,28 @@ class Threads(Handlers):
             Refused: a run of it is under way.
         """
         await self._refuse_busy(id)
-        for pointer in await self._records.unfinished(id):
+        pointers = await self._records.unfinished(id)
+        for pointer in pointers:
             if seconds_until(pointer["begins_at"]) > 0:
                 record = await self._records.find("runs", pointer["run_id"], id)
                 if record is not None:
                     await self._runs.cancel(record, "interrupt", wait=True)
-        await self._records.change("threads", id, lambda: self._delete_idle(id, owner))
+        known = {each["run_id"] for each in pointers}
+        await self._records.change("threads", id, lambda: self._delete_idle(id, owner, known))
 
-    async def _delete_idle(self, id: str, owner: User) -> None:
+    async def _delete_idle(self, id: str, owner: User, known: Collection[str]) -> None:
         """Delete a thread. It is marked first: then no server begins a run on it any more, and a
-        run that was begun just before the mark is found by the check after it."""
+        run that was begun just before the mark is found by the check after it.
+
+        Args:
+            known: the runs that do not keep it from being deleted.
+        """
         thread = await self._thread(id, owner)
         await self._refuse_busy(id)
         marked = {**thread, DELETED: True}
-        await self._records.put(("threads", id, marked), seen=[("threads", id, thread)])
-        if await self._runs.has_open_runs(id):
-            await self._records.put(("threads", id, thread), seen=[("threads", id, marked)])
+        await self._records.replace("threads", id, thread, marked)
+        if any(each["run_id"] not in known for each in await self._records.unfinished(id)):
+            await self._records.replace("threads", id, marked, thread)
             await self._refuse_busy(id)
             raise Refused(409, f"a run of the thread {id!r} was begun meanwhile: delete it again")
         await self._runs.forget(id)
@@ -187,7 +195,7 @@ class Threads(Handlers):
                 await self._prune(id, ttl.strategy, thread["owner"] or None)
             later = _with_ttl(thread, ttl, now())
         with suppress(ItemChangedError):  # it was deleted, or has changed meanwhile
-            await self._records.put(("threads", id, later), seen=[("threads", id, thread)])
+            await self._records.replace("threads", id, thread, later)
 
     @route("POST /threads/{thread_id}/copy")
     async def copy(self, thread_id: str, owner: User) -> Record:
@@ -237,13 +245,13 @@ class Threads(Handlers):
     async def count(self, owner: User, body: ThreadSearch) -> int:
         """Send how many threads match."""
         filter = await self._conditions(body)
-        if body.ids is None and not body.values:
+        if not body.values:
             return await self._records.count("threads", filter, owner)
         return sum([1 async for _ in self._selected(body, filter, owner)])
 
     async def _found(self, body: ThreadSearch, owner: User) -> list[Record]:
         filter = await self._conditions(body)
-        if body.ids is None and not body.values:
+        if not body.values:
             return await self._records.search("threads", filter=filter, owner=owner, **body.page)
         found: list[Record] = []
         async for each in self._selected(body, filter, owner):
@@ -255,31 +263,19 @@ class Threads(Handlers):
     async def _selected(
         self, body: ThreadSearch, filter: Record, owner: User
     ) -> AsyncIterator[Record]:
-        """Yield the threads that match, of those with some ids or those with some values in their
-        states, which must be read for it."""
-        async for page in self._pages(body, filter, owner):
+        """Yield the threads that match, of those with some values in their states, which must be
+        read for it."""
+        order = {"sort_by": body.sort_by, "sort_order": body.sort_order}
+        async for page in self._records.pages("threads", filter=filter, owner=owner, **order):
             for each in page:
-                state = await self._service.state(each) if body.values else None
-                if not body.values or _matches(state and state.values, body.values):
+                state = await self._service.state(each)
+                if _matches(state and state.values, body.values):
                     yield each
                 await asyncio.sleep(0)
 
-    async def _pages(
-        self, body: ThreadSearch, filter: Record, owner: User
-    ) -> AsyncIterator[list[Record]]:
-        by, order = body.sort_by, body.sort_order
-        if body.ids is not None:
-            found = await self._records.select("threads", body.ids, filter, owner)
-            yield found if by is order is None else sort(found, by, order)
-            return
-        async for page in self._records.pages(
-            "threads", filter=filter, owner=owner, sort_by=by, sort_order=order
-        ):
-            yield page
-
     async def _conditions(self, body: ThreadSearch) -> dict[str, Any]:
         """Return the conditions that the store itself can check."""
-        return {**body.filter, **await self._service.having_status(body.status)}
+        return {**body.filter, **await self._service.having_status(body.status, body.ids)}
 
     async def _refuse_busy(self, id: str) -> None:
         if await self._runs.is_busy(id):
@@ -320,19 +316,17 @@ class Threads(Handlers):
     @route("POST /threads/{thread_id}/state")
     async def update(self, thread_id: str, owner: User, body: StateBody) -> Record:
         """Edit the state of a thread."""
-        async with self._records.lock("threads", thread_id):
-            return await self._update(await self._thread(thread_id, owner), body)
-
-    async def _update(self, thread: Record, body: StateBody) -> Record:
-        app = self._service.graph_of_thread(thread)
-        if app is None:
-            raise Refused(409, "no graph has run on this thread yet: run one first")
-        await self._refuse_busy(thread["thread_id"])
         at = body.checkpoint or {"checkpoint_id": body.checkpoint_id}
-        config = self._edit_config(thread, at)
-        values = from_clients(body.values, app.channels)
-        made = await refusing(app.aupdate_state(config, values, as_node=body.as_node))
-        await self._records.repeat("threads", lambda: self._note_status(app, thread["thread_id"]))
+        async with self._records.lock("threads", thread_id):
+            thread = await self._thread(thread_id, owner)
+            app = self._service.graph_of_thread(thread)
+            if app is None:
+                raise Refused(409, "no graph has run on this thread yet: run one first")
+            await self._refuse_busy(thread_id)
+            config = self._edit_config(thread, at)
+            values = from_clients(body.values, app.channels)
+            made = await refusing(app.aupdate_state(config, values, as_node=body.as_node))
+            await self._records.repeat("threads", lambda: self._note_status(app, thread_id))
         place = made["configurable"]
         names = ("thread_id", "checkpoint_ns", "checkpoint_id")
         checkpoint = {name: place.get(name, "") for name in names}
@@ -357,7 +351,7 @@ class Threads(Handlers):
         state = await app.aget_state(config_of(id))
         status = "interrupted" if state.next else "idle"
         record = {**thread, "status": status, "updated_at": now()}
-        await self._records.put(("threads", id, record), seen=[("threads", id, thread)])
+        await self._records.replace("threads", id, thread, record)
 
     @route("GET,POST /threads/{thread_id}/history")
     async def history(self, thread: Record, body: HistoryBody) -> list[Record]:

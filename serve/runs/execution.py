@@ -10,15 +10,13 @@ from typing import Any, Final, Literal
 from ...checkpoint.base import ERROR
 from ...pregel.app import Pregel
 from ...pregel.control import RunControl
-from ...pregel.names import COPY
 from ...pregel.types import Command, Send
 from ..bodies import list_ends
 from ..encode import describe_error, encode
 from ..errors import Refused
 from ..events import MOST_BYTES_OF_ALL, ChunkEvents, EventLog, KeptBytes
 from ..json_messages import for_clients
-from ..records import Put, Record
-from ..webhooks import delivery_of
+from ..records import Record
 from .runner import Stop
 
 MOST_RUNS: Final = 1000
@@ -141,7 +139,9 @@ class EndedRuns:
         execution.shrink()
         self._runs[execution.id] = execution
         self._count(execution, 1)
-        while len(self._runs) > 1 and self._is_full():
+        while len(self._runs) > 1 and (
+            len(self._runs) > self._most_runs or self._bytes > self._most_bytes
+        ):
             self.drop(next(iter(self._runs)))
         if self._kept.is_full(execution.owner):
             for each in [each for each in self._runs.values() if each.owner == execution.owner]:
@@ -162,9 +162,6 @@ class EndedRuns:
     def _count(self, execution: Execution, sign: Literal[1, -1]) -> None:
         self._bytes += sign * execution.size
         self._kept.add(execution.owner, sign * execution.size)
-
-    def _is_full(self) -> bool:
-        return len(self._runs) > self._most_runs or self._bytes > self._most_bytes
 
 
 async def stream_run(app: Pregel, execution: Execution) -> None:
@@ -190,43 +187,6 @@ async def stream_run(app: Pregel, execution: Execution) -> None:
             execution.events.add(*told)
 
 
-async def forget_steps(app: Pregel, record: Record, *, is_taken_back: bool) -> None:
-    """Delete the steps of a run on a temporary thread, or take back those of a run that is rolled
-    back. Idempotent."""
-    if record["kwargs"]["temporary"]:
-        saver: Any = app.checkpointer
-        await saver.adelete_thread(record["thread_id"])
-    elif is_taken_back:
-        await _take_back(app, record["thread_id"], record["run_id"])
-
-
-def last_changes(record: Record, stopped: str | None, values: Any, error: Any) -> list[Put]:
-    """Return what is written at the end of a run, besides its thread: its record, its webhook, and
-    that it has no pointer any more."""
-    id, thread_id = record["run_id"], record["thread_id"]
-    is_kept = not record["kwargs"]["temporary"] and stopped not in ("rollback", "replaced")
-    return [
-        ("unfinished", id, None, thread_id),
-        ("runs", id, record if is_kept else None, thread_id),
-        *delivery_of(record, None if error else values, error),
-    ]
-
-
-async def _take_back(app: Pregel, thread_id: str, run_id: str) -> None:
-    """Return a thread to the state before a run, whose steps stay in the history. If the thread
-    began with the run, delete it."""
-    thread: Any = {"configurable": {"thread_id": thread_id}}
-    saver: Any = app.checkpointer
-    steps = [step async for step in saver.alist(thread, filter={"run_id": run_id})]
-    if not steps:
-        return
-    before = steps[-1].parent_config
-    if before is None:
-        await saver.adelete_thread(thread_id)
-    else:
-        await app.aupdate_state(before, None, as_node=COPY)
-
-
 def read_options(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Return the call options that a request sets."""
     names = ("interrupt_before", "interrupt_after", "durability")
@@ -241,8 +201,5 @@ def read_input(asked: Mapping[str, Any]) -> Any:
         return asked.get("input")
     ends = list_ends(command.get("goto"))
     parts = {name: command[name] for name in ("resume", "update") if command.get(name) is not None}
-    return Command(goto=[_goto(each) for each in ends], **parts)
-
-
-def _goto(end: Any) -> Any:
-    return end if isinstance(end, str) else Send(end["node"], end.get("input"))
+    goto = [e if isinstance(e, str) else Send(e["node"], e.get("input")) for e in ends]
+    return Command(goto=goto, **parts)

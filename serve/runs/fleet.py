@@ -17,18 +17,20 @@ the pointer is still the one that it read. `look` settles runs that nobody waits
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from ...checkpoint.base import ERROR
 from ...checkpoint.errors import StorageError
 from ...checkpoint.integrity import Integrity
 from ...pregel.app import Pregel
 from ...pregel.errors import ThreadBusyError
-from ...workers import JobResult, Queue, When
-from ...workers.jobs import LISTED, OPEN, Status, check_config
+from ...workers import JobResult, Queue, When, Worker
+from ...workers.jobs import LISTED, OPEN, check_config
 from ..encode import describe_error, encode, with_questions
 from ..errors import LOG, Refused
 from ..events import Events, engine_mode
@@ -37,22 +39,18 @@ from ..limits import OpenRuns
 from ..records import Changes, Put, Record, Records, seconds_until
 from .execution import read_input, read_options
 from .fleet_events import read_events
-from .runner import Runner, Stop, puts_of_begin, puts_of_deletion
+from .runner import Runner, Stop, first_of, puts_of
 from .settler import Settler, is_as_told, is_parked, read_result, run_status
-from .worker_threads import WorkerThreads
-
-Found = TypeVar("Found")
 
 SECONDS_BETWEEN_LOOKS: Final = 1.0
 """How often a server looks after the runs."""
 SECONDS_TO_SUBMIT: Final = 10.0
 """Seconds after which a stored run without a job in the queue is taken for one whose server died
 before submitting it."""
+SECONDS_TO_RETRY: Final = 1.0
+"""How long to wait before a worker that failed is started again."""
 KEPT: Final = timedelta(days=1)
 """How long the events of a run can be read after its end."""
-
-SECONDS_TO_COUNT: Final = 0.1
-"""How old the count of open runs may be when a run is refused because of it."""
 
 
 class FleetRuns(Runner):
@@ -84,60 +82,64 @@ class FleetRuns(Runner):
             name: Queue(address, name, serde=graph.serde, integrity=integrity)
             for name, graph in graphs.items()
         }
-        self._queue = next(iter(self._queues.values()))
-        self._looked = 0.0
+        # Each can report the jobs and workers of all graphs.
+        self.queue: Queue = next(iter(self._queues.values()))
         self._settler = Settler(graphs, records)
         self._told: set[str] = set()  # graphs that are not served, and have been logged
-        self._threads = WorkerThreads(graphs, address, workers, integrity, serves)
+        self._workers = [
+            Worker(
+                graph,
+                address,
+                name=name,
+                concurrency=workers,
+                integrity=integrity,
+                serves=[*serves] if graph.program.version is not None else (),
+            )
+            for name, graph in graphs.items()
+            if workers
+        ]
+        self._threads: list[threading.Thread] = []
 
     async def open(self) -> None:
         """Start the periodic care and the workers of this process."""
         await super().open()
-        await asyncio.to_thread(self._queue.setup)
+        await asyncio.to_thread(self.queue.setup)
         await self.look(0.0)
         self._background.add(asyncio.create_task(self.look_for_ever()))
-        self._threads.start()
+        for worker in self._workers:
+            name = f"stategraph-worker-{worker.name}"
+            thread = threading.Thread(target=self._work, args=(worker,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _work(self, worker: Worker) -> None:
+        """Let a worker run until this server stops. If it fails, it is started again."""
+        while not self.stopping.is_set():
+            try:
+                worker.run()
+            except Exception:
+                LOG.exception("the worker of %r has failed; it is started again", worker.name)
+                time.sleep(SECONDS_TO_RETRY)
 
     # -- begin -------------------------------------------------------------------------------------
 
-    async def _check_room(self, owner: str) -> None:
-        """Check that one more run may begin. The count of other servers' runs may be a second old,
-        so it is updated before a run is refused."""
-        try:
-            self._open.check(owner)
-        except Refused:
-            if time.monotonic() - self._looked > SECONDS_TO_COUNT:
-                self._count(await self._records.unfinished())
-            self._open.check(owner)
-
-    def _count(self, pointers: Sequence[Record]) -> None:
-        self._looked = time.monotonic()
-        self._open.set(
-            {each["run_id"]: each.get("owner") or "" for each in pointers if not is_parked(each)}
-        )
-
-    async def _begin(self, record: Record, also: Changes, thread: Record | None) -> None:
+    async def _begin(self, record: Record, thread: Record, also: Changes) -> None:
         """Store a run, then its job. If the server dies in between, another one submits the job,
         once; see `look`. If the queue does not take the job, what was stored is undone."""
         try:
             check_config(_job_config(record))
         except ValueError as error:
             raise Refused(422, f"{error}") from None
-        await self._records.put(*puts_of_begin(record), *also.puts, seen=also.seen)
+        await self._records.put(*puts_of(record), *also.puts, seen=also.seen)
         try:
             await self.submit_job(record)
         except (ThreadBusyError, ValueError) as error:
-            await self._records.put(*puts_of_deletion(record))
-            await self._restore_thread(also)
+            await self._records.put(*puts_of(record, deleted=True))
+            written = {put[:2] for put in also.puts}
+            before = [put for put in also.seen if put[:2] in written]
+            await self._records.put(*before, seen=also.puts)
             status = 409 if isinstance(error, ThreadBusyError) else 422
             raise Refused(status, f"{error}") from None
-
-    async def _restore_thread(self, also: Changes) -> None:
-        """Undo what a run that was refused has written to the record of its thread."""
-        written = [put for put in also.puts if put[0] == "threads"]
-        before = [put for put in also.seen if put[0] == "threads"]
-        if written:
-            await self._records.put(*before, seen=written)
 
     async def submit_job(self, record: Record) -> None:
         """Submit the job of a run that is stored; once, however often it is called.
@@ -203,12 +205,16 @@ class FleetRuns(Runner):
         """
         while True:
             try:
-                found = await self._unless_stopping(self._result(record, None))
+                result, _ = await first_of(self._result(record, None), self.stopping.wait())
+                if not result.done() or result.cancelled():
+                    why = "the server stops, and the run goes on: join it at another server"
+                    raise Refused(503, why)
+                found: JobResult = result.result()
             except LookupError:
                 if not await self._comes_later(record):
                     return None
             else:
-                await self._settler.settle(record, found)
+                await self._settle(found)
                 return found
 
     async def events(self, record: Record, start: int | None) -> Events:
@@ -219,7 +225,7 @@ class FleetRuns(Runner):
                 async for some in read_events(queue, record, start, self.stopping):
                     yield some
                 if not self.stopping.is_set():
-                    await self._settler.settle(record, await self._result(record, 0))
+                    await self._settle(await self._result(record, 0))
                 return
             except LookupError:
                 if not await self._comes_later(record):
@@ -254,17 +260,17 @@ class FleetRuns(Runner):
         except LookupError:
             return "pending"
         if not found.open:
-            await self._settler.settle(record, found)
+            await self._settle(found)
         return run_status(found.status)
+
+    async def _settle(self, found: JobResult) -> None:
+        """Record that a run has ended, whose place another one may take at once."""
+        await self._settler.settle(found)
+        self._open.remove(found.run_id)
 
     async def is_busy(self, thread_id: str) -> bool:
         """Return whether a run of the thread is in progress or waits."""
         return any(self._is_at_work(each) for each in await self._records.unfinished(thread_id))
-
-    async def has_open_runs(self, thread_id: str) -> bool:
-        """Return whether a run of the thread is in progress, waits, or begins later."""
-        found = await self._records.unfinished(thread_id)
-        return any(each["graph_id"] in self._graphs and not is_parked(each) for each in found)
 
     async def busy_threads(self) -> list[str]:
         """Return the threads with runs that are in progress or wait, on all servers."""
@@ -278,16 +284,9 @@ class FleetRuns(Runner):
 
     async def live(self) -> list[Record]:
         """Return the runs that are in progress or wait, on all servers."""
-        found = [await self._record(each) for each in await self._records.unfinished()]
-        return [each for each in found if each is not None]
-
-    @property
-    def queue(self) -> Queue:
-        """One of the queues: each can report the jobs and workers of all graphs."""
-        return self._queue
-
-    async def _record(self, pointer: Record) -> Record | None:
-        return await self._records.find("runs", pointer["run_id"], pointer["thread_id"])
+        found = await self._records.unfinished()
+        places: Any = (("runs", each["run_id"], each["thread_id"]) for each in found)
+        return [each for each in await self._records.find_all(*places) if each is not None]
 
     # -- care --------------------------------------------------------------------------------------
 
@@ -309,59 +308,48 @@ class FleetRuns(Runner):
         could, if they were created at least `patience` seconds ago, and cancel those that were
         stopped."""
         pointers = await self._records.unfinished()
-        self._count(pointers)
+        self._open.set({each["run_id"]: each["owner"] for each in pointers if not is_parked(each)})
         if not pointers:
             return
         ids = [each["run_id"] for each in pointers]
-        statuses = await asyncio.to_thread(self._queue.statuses, ids)
+        statuses = await asyncio.to_thread(self.queue.statuses, ids)
         for pointer in pointers:
             status = statuses.get((pointer["thread_id"], pointer["run_id"]))
             try:
-                await self._look_at(pointer, status, patience)
+                is_new = -seconds_until(pointer["created_at"]) < patience
+                if not is_as_told(pointer, status) and not (status is None and is_new):
+                    await self._update(pointer, status)
+                elif pointer.get("stopped") and status in LISTED:
+                    await self._cancel_job(pointer)  # nobody has, or no job was there yet
             except StorageError:
                 raise
             except Exception:  # such as an outcome that cannot be read: the others go on
                 LOG.exception("the server could not look after the run %s", pointer["run_id"])
 
-    async def _look_at(self, pointer: Record, status: str | None, patience: float) -> None:
-        is_new = -seconds_until(pointer["created_at"]) < patience
-        if not is_as_told(pointer, status) and not (status is None and is_new):
-            await self._update(pointer, status)
-        elif pointer.get("stopped") and status in LISTED:
-            await self._cancel_job(pointer)  # nobody has, or no job was there yet
-
     async def _update(self, pointer: Record, status: str | None) -> None:
         """Update the record of a run to the status of its job. Without a job, submit it, or end the
         run if it was stopped."""
-        run_id, thread_id = pointer["run_id"], pointer["thread_id"]
+        run_id, thread_id, graph_id = (pointer[n] for n in ("run_id", "thread_id", "graph_id"))
         record = await self._records.find("runs", run_id, thread_id)
-        if record is None:  # it was deleted
-            await self._cancel_job(pointer)
+        if record is None:  # servers of before have left such pointers
             await self._records.put(("unfinished", run_id, None, thread_id))
-            return
-        queue = self._queues.get(record["graph_id"])
-        if status in OPEN:
-            await self._settler.reopen(record)
-        elif queue is None:
-            self._tell_of(record["graph_id"])
+        elif status in OPEN:
+            await self._settler.reopen(run_id, thread_id)
+        elif graph_id not in self._queues:
+            if graph_id not in self._told:
+                self._told.add(graph_id)
+                LOG.warning("runs of the graph %r, which is not served, stay pending", graph_id)
         elif status is None and pointer.get("stopped"):
-            await self._settler.settle(record, _without_job(record, "cancelled"))
+            await self._settler.settle(JobResult(graph_id, thread_id, run_id, "cancelled"))
         elif status is None:
-            await self._submit_again(record)
+            try:
+                await self.submit_job(record)
+            except (ThreadBusyError, ValueError) as error:
+                LOG.warning("the run %s could not be submitted: %s", run_id, error)
+                failed = JobResult(graph_id, thread_id, run_id, "failed", error=error)
+                await self._settler.settle(failed)
         else:
-            await self._settler.settle(record, await read_result(queue, record, 0))
-
-    def _tell_of(self, graph_id: str) -> None:
-        if graph_id not in self._told:
-            self._told.add(graph_id)
-            LOG.warning("runs of the graph %r, which is not served, stay pending", graph_id)
-
-    async def _submit_again(self, record: Record) -> None:
-        try:
-            await self.submit_job(record)
-        except (ThreadBusyError, ValueError) as error:
-            LOG.warning("the run %s could not be submitted: %s", record["run_id"], error)
-            await self._settler.settle(record, _without_job(record, "failed", error))
+            await self._settler.settle(await self._result(pointer, 0))
 
     # -- stop --------------------------------------------------------------------------------------
 
@@ -386,9 +374,10 @@ class FleetRuns(Runner):
         pointer = await self._records.find("unfinished", run_id, thread_id)
         if pointer is None:
             return False
-        if how == "rollback":
-            await self._refuse_followed(pointer)
-        statuses = await asyncio.to_thread(self._queue.statuses, [run_id])
+        live = await self._records.unfinished(thread_id) if how == "rollback" else ()
+        if any(each["run_id"] != run_id for each in live):
+            raise Refused(409, "other runs of the thread would begin first: cancel them before")
+        statuses = await asyncio.to_thread(self.queue.statuses, [run_id])
         status = statuses.get((thread_id, run_id))
         if status is not None and status not in LISTED:
             return False  # or the one who settles it would take its steps back
@@ -397,23 +386,16 @@ class FleetRuns(Runner):
         await self._cancel_job(pointer)
         return True
 
-    async def retry(self, job: JobResult) -> bool:
-        """Retry a dead letter; see `Runner`."""
+    async def release(self, job: JobResult, *, to_retry: bool) -> bool:
+        """Retry or end a dead letter; see `Runner`."""
         queue = self._queue_of(job.graph)
-        was_parked = await asyncio.to_thread(queue.retry, job.run_id, thread_id=job.thread_id)
-        record = await self._records.find("runs", job.run_id, job.thread_id)
-        if was_parked and record is not None:
-            await self._settler.reopen(record)
-        return bool(was_parked)
-
-    async def drop(self, job: JobResult) -> bool:
-        """End a dead letter; see `Runner`."""
-        queue = self._queue_of(job.graph)
-        was_open = await asyncio.to_thread(queue.cancel, job.run_id, thread_id=job.thread_id)
-        record = await self._records.find("runs", job.run_id, job.thread_id)
-        if was_open and record is not None and job.graph in self._queues:
-            await self._settler.settle(record, await self._result(record, 0))
-        return was_open
+        act = queue.retry if to_retry else queue.cancel
+        was_parked = await asyncio.to_thread(act, job.run_id, thread_id=job.thread_id)
+        if was_parked and to_retry:
+            await self._settler.reopen(job.run_id, job.thread_id)
+        elif was_parked and job.graph in self._queues:
+            await self._settler.settle(replace(job, status="cancelled", error=None))
+        return was_parked
 
     async def forget(self, thread_id: str, run_id: str | None = None) -> None:
         """Cancel the jobs of runs whose records are about to be deleted, and delete those of a
@@ -432,31 +414,20 @@ class FleetRuns(Runner):
         await asyncio.to_thread(queue.cancel, pointer["run_id"], thread_id=pointer["thread_id"])
 
     def _queue_of(self, graph: str) -> Queue:
-        return self._queues.get(graph) or self._queue.of_graph(graph)
-
-    async def _refuse_followed(self, pointer: Record) -> None:
-        live = await self._records.unfinished(pointer["thread_id"])
-        if any(each["run_id"] != pointer["run_id"] for each in live):
-            raise Refused(409, "other runs of the thread would begin first: cancel them before")
-
-    async def wait_until_free(self, thread_id: str) -> None:
-        """Wait until the runs that a thread has now have ended."""
-        for pointer in await self._records.unfinished(thread_id):
-            if (record := await self._record(pointer)) is not None:
-                await self.answer(record)
-
-    def is_left(self, record: Record) -> bool:
-        """Return whether a run continues elsewhere because this server stops."""
-        return self.stopping.is_set()
+        return self._queues.get(graph) or self.queue.of_graph(graph)
 
     def _begin_to_stop(self) -> None:
         self.stopping.set()
-        self._threads.stop()
+        for worker in self._workers:
+            worker.stop()
 
     async def close(self, seconds: float) -> None:
-        """Stop. Other processes continue what the workers of this process run."""
+        """Stop. Other processes continue what the workers of this process run, also what they
+        still run when the time is over."""
         self._begin_to_stop()
-        await asyncio.to_thread(self._threads.join, seconds)
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join, max(0.0, deadline - time.monotonic()))
         if self._background:
             _, late = await asyncio.wait(self._background, timeout=seconds)
             for task in late:  # the database does not answer
@@ -464,33 +435,9 @@ class FleetRuns(Runner):
         for queue in self._queues.values():
             await asyncio.to_thread(queue.close)
 
-    async def _unless_stopping(self, work: Coroutine[Any, Any, Found]) -> Found:
-        """Return what a coroutine returns.
-
-        Raises:
-            Refused: the server stops first.
-        """
-        task = asyncio.ensure_future(work)
-        stop = asyncio.ensure_future(self.stopping.wait())
-        try:
-            await asyncio.wait([task, stop], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stop.cancel()
-            if not task.done():
-                task.cancel()
-        if not task.done() or task.cancelled():
-            raise Refused(503, "the server stops, and the run goes on: join it at another server")
-        return task.result()
-
 
 def _job_config(record: Record) -> Any:
     """Return the config of a run's job. The thread is not part of it."""
     config = record["kwargs"]["config"]
     given = config["configurable"].items()
     return {**config, "configurable": {key: value for key, value in given if key != "thread_id"}}
-
-
-def _without_job(record: Record, status: Status, error: Exception | None = None) -> JobResult:
-    """Return the result of a run that never got a job."""
-    name = (record["graph_id"], record["thread_id"], record["run_id"])
-    return JobResult(*name, status, error=error)

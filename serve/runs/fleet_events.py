@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Final
 
 from ...checkpoint.errors import DamagedError, UnknownTypeError
-from ...workers import ChunksGoneError, Queue, StreamChunk
+from ...workers import ChunksGoneError, Queue
 from ..encode import describe_error, encode
 from ..events import ChunkEvents, Events, RunEvent, failure
 from ..records import Record
+from .runner import first_of
 from .settler import read_result
 
 _EACH: Final = 4
 """How many ids are reserved for a chunk, which makes at most three events. Those of chunk 0 are for
 the event `metadata`."""
-_MOST_AHEAD: Final = 1000
-"""How many chunks are read before a slow reader takes them."""
 
 
 async def read_events(
@@ -41,7 +39,12 @@ async def read_events(
     last = after = 0 if events.has_memory else max(0, start // _EACH - 1)
     chunks = queue.astream(thread_id, run_id=run_id, after=after)
     try:
-        async for chunk in _read_ahead(chunks, stopping):
+        while True:
+            # Not awaited here: when a client leaves, its request is cancelled at every `await`, so
+            # it could not wait until the read in progress has ended.
+            read, _ = await first_of(anext(chunks, None), stopping.wait())
+            if not read.done() or (chunk := read.result()) is None:
+                break
             last = chunk.seq
             for place, told in enumerate(events.of(chunk.ns, chunk.mode, chunk.data)):
                 kind, data, ns = told
@@ -58,38 +61,3 @@ async def read_events(
     found = await read_result(queue, record, 0)
     if found.error is not None and (id := (last + 1) * _EACH) >= start:
         yield [failure(describe_error(found.error), id)]
-
-
-async def _read_ahead(
-    chunks: AsyncIterator[StreamChunk], stopping: asyncio.Event
-) -> AsyncIterator[StreamChunk]:
-    """Yield the chunks of a run until it ends or the server stops. They are read in a task of its
-    own: when a client leaves, its request is cancelled at every `await`, so it could not wait until
-    the read in progress has ended."""
-    found: asyncio.Queue[StreamChunk | Exception | None] = asyncio.Queue()
-    space = asyncio.Semaphore(_MOST_AHEAD)
-
-    async def read() -> None:
-        try:
-            async for chunk in chunks:
-                await space.acquire()
-                found.put_nowait(chunk)
-        except Exception as error:
-            found.put_nowait(error)
-        else:
-            found.put_nowait(None)
-
-    async def stop() -> None:
-        await stopping.wait()
-        found.put_nowait(None)
-
-    tasks = [asyncio.create_task(each()) for each in (read, stop)]
-    try:
-        while (each := await found.get()) is not None and not stopping.is_set():
-            if isinstance(each, Exception):
-                raise each
-            yield each
-            space.release()
-    finally:
-        for task in tasks:
-            task.cancel()

@@ -33,7 +33,7 @@ from ..events import Events, KeptBytes
 from ..limits import OpenRuns
 from ..records import Changes, Put, Record, Records, pointer_to, seconds_until
 from .execution import EndedRuns, Execution, stream_run
-from .runner import Runner, Stop, puts_of_begin
+from .runner import Runner, Stop, puts_of
 from .settler import Outcome, Seen, Settler
 
 PAUSES: Final = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -122,7 +122,7 @@ class Runs(Runner):
         work = self._work(execution, seconds)
         asyncio.create_task(work)  # noqa: RUF006 its first step makes it the `worker`
 
-    async def _begin(self, record: Record, also: Changes, thread: Record | None) -> None:
+    async def _begin(self, record: Record, thread: Record, also: Changes) -> None:
         """Store a run, and begin it as soon as its thread is free; see `Runner`."""
         execution = self._live[record["run_id"]] = Execution(record, kept=self._kept)
         execution.thread = thread
@@ -148,7 +148,7 @@ class Runs(Runner):
             )
         stopped = [*before] if strategy in ("interrupt", "rollback") else []
         await self._records.put(
-            *puts_of_begin(execution.record),
+            *puts_of(execution.record),
             *(_put_of_stop(each, strategy) for each in stopped),
             *also.puts,
             seen=also.seen,
@@ -231,8 +231,8 @@ class Runs(Runner):
 
         async def end() -> Record | None:
             thread, execution.thread = execution.thread, None  # if it has changed, all is read anew
-            seen = Seen(pointer_to(record, execution.stopped), thread) if thread else None
-            return await self._settler.end(record, outcome, seen)
+            known = Seen(pointer_to(record, execution.stopped), thread, record) if thread else None
+            return await self._settler.end(record, outcome, known)
 
         ended = await self._records.repeat("threads", end)
         execution.record = ended or {**record, "status": status}
@@ -294,10 +294,6 @@ class Runs(Runner):
         """Return whether a run of the thread is in progress or waits."""
         return thread_id in self._lanes
 
-    async def has_open_runs(self, thread_id: str) -> bool:
-        """Return whether a run of the thread is in progress, waits, or begins later."""
-        return any(each.thread_id == thread_id for each in self._live.values())
-
     async def busy_threads(self) -> list[str]:
         """Return the threads with runs that are in progress or wait."""
         return [*self._lanes]
@@ -333,16 +329,6 @@ class Runs(Runner):
     async def forget(self, thread_id: str, run_id: str | None = None) -> None:
         """Drop what is kept of ended runs; see `Runner`."""
         self._ended.forget(thread_id, run_id)
-
-    async def wait_until_free(self, thread_id: str) -> None:
-        """Wait until the runs that a thread has now have ended."""
-        for execution in [*self._lanes.get(thread_id, [])]:
-            await execution.ended.wait()
-
-    def is_left(self, record: Record) -> bool:
-        """Return whether the next server continues a run because this one stops."""
-        execution = self._find(record["run_id"])
-        return execution is not None and execution.is_left
 
     def _stop(self, execution: Execution, how: Stop) -> None:
         """Stop a run. The stop has been stored."""

@@ -73,12 +73,10 @@ async def begin_run(
             seen.append(("threads", place, before))
         elif not is_new and service.runs.queue is not None:
             seen.append(("threads", place, thread))  # in case another server deletes it
-        await service.runs.submit(record, Changes(puts, seen), thread)
+        await service.runs.submit(record, thread, Changes(puts, seen))
         return record
 
-    record = await service.records.change("threads", place, begin)
-    service.news.tell(place)
-    return record
+    return await service.records.change("threads", place, begin)
 
 
 def check_modes(service: Service, modes: str | Sequence[str]) -> None:
@@ -173,6 +171,9 @@ def _new_run(
         said: what the server says about the user; see `Service.say_who`.
     """
     at = now()
+    command = None if body.command is None else body.command.model_dump()
+    if command is not None:
+        command["update"] = from_clients(command["update"], app.channels)
     known = {"graph_id": assistant["graph_id"], "assistant_id": assistant["assistant_id"]}
     metadata = {
         **assistant["metadata"],
@@ -195,7 +196,7 @@ def _new_run(
         "owner": thread["owner"],
         "kwargs": {
             "input": from_clients(body.input, app.channels),
-            "command": _read_command(app, body),
+            "command": command,
             "config": _run_config(thread, assistant, body, metadata, said),
             "context": _context(assistant, body, said),
             "stream_mode": body.modes,
@@ -209,13 +210,6 @@ def _new_run(
             "temporary": is_temporary,
         },
     }
-
-
-def _read_command(app: Pregel, body: RunBody) -> dict[str, Any] | None:
-    if body.command is None:
-        return None
-    command = body.command.model_dump()
-    return {**command, "update": from_clients(command["update"], app.channels)}
 
 
 def _context(assistant: Record, body: RunBody, said: Mapping[str, Any]) -> dict[str, Any]:

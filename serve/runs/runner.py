@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakValueDictionary
 
 from ..errors import Refused
 from ..events import Events
@@ -24,6 +24,35 @@ Stop = Literal["interrupt", "rollback"]
 the state before the run, and its record is deleted."""
 
 
+async def first_of(
+    *work: Awaitable[Any], timeout: float | None = None
+) -> list[asyncio.Future[Any]]:
+    """Wait until one of several is done, or the time is over, and cancel those that are not."""
+    begun: list[asyncio.Future[Any]] = [*map(asyncio.ensure_future, work)]
+    try:
+        await asyncio.wait(begun, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in begun:
+            each.cancel()
+    return begun
+
+
+class ThreadNews:
+    """Wakes readers that wait for the next run of a thread. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._news: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
+
+    def of(self, thread_id: str) -> asyncio.Event:
+        """Return the event that the next run sets. Get it before you look for runs."""
+        return self._news.setdefault(thread_id, asyncio.Event())
+
+    def tell(self, thread_id: str) -> None:
+        """Wake the readers of a thread because a run of it has begun."""
+        if (news := self._news.pop(thread_id, None)) is not None:
+            news.set()
+
+
 class Runner(ABC):
     """Begins, watches and stops runs, each given by its record.
 
@@ -32,8 +61,12 @@ class Runner(ABC):
         open_runs: refuses runs beyond the limits.
 
     Attributes:
+        queue: that whose workers execute the runs; None if this process executes them.
         stopping: set once no more runs are accepted.
+        news: wakes the readers of a thread when a run has begun.
     """
+
+    queue: QueueCare | None = None
 
     def __init__(
         self, graphs: Mapping[str, Pregel], records: Records, open_runs: OpenRuns
@@ -42,11 +75,7 @@ class Runner(ABC):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background: set[asyncio.Task[Any]] = set()
         self.stopping: asyncio.Event = asyncio.Event()
-
-    @property
-    def queue(self) -> QueueCare | None:
-        """The queue whose workers execute the runs; None if this process executes them."""
-        return None
+        self.news: ThreadNews = ThreadNews()
 
     async def open(self) -> None:
         """Continue the runs that an earlier server has left."""
@@ -57,15 +86,13 @@ class Runner(ABC):
         as of a thread at rest, belongs to none."""
         return False
 
-    async def submit(
-        self, record: Record, also: Changes = NOTHING_ELSE, thread: Record | None = None
-    ) -> None:
+    async def submit(self, record: Record, thread: Record, also: Changes = NOTHING_ELSE) -> None:
         """Store a run, and begin it as soon as its thread is free. The caller holds the lock of the
         thread's record.
 
         Args:
-            also: records to write together with it, all or none.
             thread: the record of its thread after that write.
+            also: records to write together with it, all or none.
 
         Raises:
             ItemChangedError: a record that was seen has changed; nothing is stored.
@@ -73,24 +100,17 @@ class Runner(ABC):
         """
         if self.stopping.is_set():
             raise Refused(503, "the server is stopping: try again")
-        await self._check_room(record["owner"])
+        self._open.check(record["owner"])
         self._open.add(record["run_id"], record["owner"])
         try:
-            await self._begin(record, also, thread)
+            await self._begin(record, thread, also)
         except BaseException:
             self._open.remove(record["run_id"], begun=False)
             raise
-
-    async def _check_room(self, owner: str) -> None:
-        """Check that one more run may begin.
-
-        Raises:
-            Refused: there are too many.
-        """
-        self._open.check(owner)
+        self.news.tell(record["thread_id"])
 
     @abstractmethod
-    async def _begin(self, record: Record, also: Changes, thread: Record | None) -> None:
+    async def _begin(self, record: Record, thread: Record, also: Changes) -> None:
         """Store a run, and begin it; see `submit`."""
 
     @abstractmethod
@@ -126,12 +146,9 @@ class Runner(ABC):
             self._background.add(task)
             task.add_done_callback(self._background.discard)
 
-    async def retry(self, job: JobResult) -> bool:
-        """Retry a parked job (a dead letter); return whether it was parked."""
-        return False
-
-    async def drop(self, job: JobResult) -> bool:
-        """End a parked job, as if its run had been stopped; return whether it had not ended."""
+    async def release(self, job: JobResult, *, to_retry: bool) -> bool:
+        """Retry a parked job (a dead letter), or end it, as if its run had been stopped; return
+        whether it was parked."""
         return False
 
     @abstractmethod
@@ -144,13 +161,11 @@ class Runner(ABC):
             run_id: None for all runs of the thread.
         """
 
-    @abstractmethod
-    async def wait_until_free(self, thread_id: str) -> None:
-        """Wait until the runs that a thread has now have ended."""
-
-    @abstractmethod
-    def is_left(self, record: Record) -> bool:
-        """Return whether another server continues a run because this one stops."""
+    async def find(self, run_id: str, thread_id: str) -> Record | None:
+        """Return the record of a run of a thread; None if there is none. A run whose record is not
+        kept is found for as long as it is in memory."""
+        record = await self._records.find("runs", run_id, thread_id) or self.recall(run_id)
+        return record if record is not None and record["thread_id"] == thread_id else None
 
     def recall(self, run_id: str) -> Record | None:
         """Return a run whose record was deleted, if it is still in memory."""
@@ -158,16 +173,13 @@ class Runner(ABC):
 
     @abstractmethod
     async def status(self, record: Record) -> str:
-        """Return the current status of a run."""
+        """Return the current status of a run; "pending" or "running" after its last event if
+        another server continues it."""
 
     @abstractmethod
     async def is_busy(self, thread_id: str) -> bool:
-        """Return whether a run of the thread is in progress or waits."""
-
-    @abstractmethod
-    async def has_open_runs(self, thread_id: str) -> bool:
-        """Return whether a run of the thread is in progress, waits, or begins later. Neither a
-        parked run counts nor one whose graph is not served."""
+        """Return whether a run of the thread is in progress or waits. Neither a parked run counts
+        nor one whose graph is not served."""
 
     @abstractmethod
     async def busy_threads(self) -> list[str]:
@@ -189,8 +201,7 @@ class Runner(ABC):
 
     async def _stops_within(self, seconds: float) -> bool:
         """Wait for a while; return whether the stop has begun."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.stopping.wait(), seconds)
+        await first_of(self.stopping.wait(), timeout=seconds)
         return self.stopping.is_set()
 
     @abstractmethod
@@ -198,13 +209,9 @@ class Runner(ABC):
         """Stop, at the latest this many seconds after the beginning of the stop."""
 
 
-def puts_of_begin(record: Record) -> list[Put]:
-    """Return what is written when a run begins: its record, and the pointer to it."""
-    id, thread_id = record["run_id"], record["thread_id"]
-    return [("runs", id, record, thread_id), ("unfinished", id, pointer_to(record), thread_id)]
-
-
-def puts_of_deletion(run: Record) -> list[Put]:
-    """Return what is written to delete the record of a run, and the pointer to it."""
+def puts_of(run: Record, *, deleted: bool = False) -> list[Put]:
+    """Return what is written when a run begins: its record, and the pointer to it; or to delete
+    both."""
     id, thread_id = run["run_id"], run["thread_id"]
-    return [("runs", id, None, thread_id), ("unfinished", id, None, thread_id)]
+    record, pointer = (None, None) if deleted else (run, pointer_to(run))
+    return [("runs", id, record, thread_id), ("unfinished", id, pointer, thread_id)]

@@ -8,12 +8,12 @@ from typing import Any, Final, NamedTuple
 
 from ...checkpoint.errors import DamagedError, UnknownTypeError
 from ...pregel.app import Pregel
+from ...pregel.names import COPY
 from ...workers import JobResult, Queue
 from ...workers.jobs import OPEN
 from ..encode import describe_error, with_questions
 from ..records import TAKEN_BACK, Put, Record, Records, now
 from ..webhooks import delivery_of
-from .execution import forget_steps, last_changes
 from .runner import Stop
 
 _STATUS: Final = {
@@ -61,10 +61,11 @@ def is_parked(pointer: Record) -> bool:
 
 
 class Seen(NamedTuple):
-    """The pointer to a run and the record of its thread, as they were read."""
+    """The pointer to a run, the record of its thread and its own, as they were read."""
 
     pointer: Record
     thread: Record | None
+    run: Record
 
 
 class Outcome(NamedTuple):
@@ -96,23 +97,28 @@ class Settler:
     ) -> None:
         self._graphs, self._records, self._pins = graphs, records, pins_versions
 
-    async def settle(self, record: Record, found: JobResult) -> None:
-        """Record that a run has ended or is parked, unless another server already has."""
+    async def settle(self, found: JobResult) -> None:
+        """Record that a run has ended or is parked, as its job says, unless another server already
+        has."""
 
         async def write() -> None:
-            seen = await self._look(record)
+            seen = await self._look(found.run_id, found.thread_id)
             if seen is None or is_as_told(seen.pointer, found.status):
                 return
+            error = None if found.error is None else describe_error(found.error)
             if found.status == "parked":
-                await self._park(record, found, seen)
+                await self._mark(seen, error)
             elif not found.open:
                 values = with_questions(found.value, found.interrupts)
-                error = None if found.error is None else describe_error(found.error)
-                is_over = _came_to_end(self._graphs[record["graph_id"]], record, found)
-                outcome = Outcome(run_status(found.status), values, error, is_over)
-                await self._end(record, outcome, seen)
+                app, asked = self._graphs[found.graph], seen.run["kwargs"]
+                stops = (
+                    *(app.interrupt_before, app.interrupt_after),
+                    *(asked.get("interrupt_before"), asked.get("interrupt_after")),
+                )
+                is_over = found.status == "done" and not any(stops) and not app.inbox
+                await self._end(seen, Outcome(run_status(found.status), values, error, is_over))
 
-        await self._records.change("threads", record["thread_id"], write)
+        await self._records.change("threads", found.thread_id, write)
 
     async def mark_stopped(self, pointer: Record, how: Stop) -> None:
         """Record how a run is stopped, for whoever settles it. On a thread from which it is taken
@@ -126,44 +132,35 @@ class Settler:
             seen.append(("threads", thread_id, thread))
         await self._records.put(*puts, seen=seen)
 
-    async def reopen(self, record: Record) -> None:
+    async def reopen(self, run_id: str, thread_id: str) -> None:
         """Record that the parked job of a run is tried again, unless the run has ended since."""
-        run_id, thread_id = record["run_id"], record["thread_id"]
 
         async def write() -> None:
-            seen = await self._look(record)
-            if seen is None:
-                return
-            opened = {**record, "status": "pending", "updated_at": now()}
-            puts: list[Put] = [
-                ("unfinished", run_id, {**seen.pointer, "parked": False}, thread_id),
-                ("runs", run_id, opened, thread_id),
-            ]
-            await self._write(record, seen, puts, {"status": "idle", "error": None})
+            if (seen := await self._look(run_id, thread_id)) is not None:
+                await self._mark(seen, None)
 
         await self._records.change("threads", thread_id, write)
 
-    async def _look(self, record: Record) -> Seen | None:
+    async def _look(self, run_id: str, id: str) -> Seen | None:
         """Read what is written at the end of a run; None if its end has been recorded."""
-        id = record["thread_id"]
-        pointer, thread = await self._records.find_all(
-            ("unfinished", record["run_id"], id), ("threads", id)
+        pointer, thread, record = await self._records.find_all(
+            ("unfinished", run_id, id), ("threads", id), ("runs", run_id, id)
         )
-        return None if pointer is None else Seen(pointer, thread)
+        return None if pointer is None or record is None else Seen(pointer, thread, record)
 
-    async def _park(self, record: Record, found: JobResult, seen: Seen) -> None:
-        run_id, thread_id = record["run_id"], record["thread_id"]
-        assert found.error is not None
-        standing = {"status": "error", "error": describe_error(found.error)}
-        failed = {**record, "status": "error", "updated_at": now()}
+    async def _mark(self, seen: Seen, error: Record | None) -> None:
+        """Record that the job of a run is parked because of an error, which its webhook gets; or,
+        without one, that it is tried again."""
+        run_id, thread_id = seen.run["run_id"], seen.run["thread_id"]
+        run = {**seen.run, "status": "error" if error else "pending", "updated_at": now()}
         puts: list[Put] = [
-            ("unfinished", run_id, {**seen.pointer, "parked": True}, thread_id),
-            ("runs", run_id, failed, thread_id),
-            *delivery_of(failed, None, standing["error"]),
+            ("unfinished", run_id, {**seen.pointer, "parked": bool(error)}, thread_id),
+            ("runs", run_id, run, thread_id),
+            *(delivery_of(run, None, error) if error else ()),
         ]
-        await self._write(record, seen, puts, standing)
+        await self._write(seen, puts, {"status": "error" if error else "idle", "error": error})
 
-    async def end(self, record: Record, outcome: Outcome, seen: Seen | None) -> Record | None:
+    async def end(self, run: Record, outcome: Outcome, seen: Seen | None) -> Record | None:
         """Record the end of a run, and return its record then; None if its end has been recorded
         already. The caller holds the lock of the thread's record, and repeats this if the records
         have changed meanwhile.
@@ -171,17 +168,23 @@ class Settler:
         Args:
             seen: the records, if they are known.
         """
-        seen = seen or await self._look(record)
-        return seen and await self._end(record, outcome, seen)
+        seen = seen or await self._look(run["run_id"], run["thread_id"])
+        return seen and await self._end(seen, outcome)
 
-    async def _end(self, record: Record, outcome: Outcome, seen: Seen) -> Record:
-        stopped = seen.pointer.get("stopped")
-        app = self._graphs[record["graph_id"]]
-        await forget_steps(app, record, is_taken_back=stopped == "rollback")
+    async def _end(self, seen: Seen, outcome: Outcome) -> Record:
+        record, stopped = seen.run, seen.pointer.get("stopped")
+        app, id, thread_id = self._graphs[record["graph_id"]], record["run_id"], record["thread_id"]
+        is_temporary = record["kwargs"]["temporary"]
+        if is_temporary or stopped == "rollback":
+            await _forget_steps(app, thread_id, None if is_temporary else id)
         ended = {**record, "status": outcome.status, "updated_at": now()}
-        puts = last_changes(ended, stopped, outcome.values, outcome.error)
-        if is_parked(seen.pointer):  # the webhook was already sent when the job was parked
-            puts = [put for put in puts if put[0] != "webhooks"]
+        is_kept = not is_temporary and stopped not in ("rollback", "replaced")
+        puts: list[Put] = [
+            ("unfinished", id, None, thread_id),
+            ("runs", id, ended if is_kept else None, thread_id),
+        ]
+        if not is_parked(seen.pointer):  # or the webhook was sent when the job was parked
+            puts += delivery_of(ended, None if outcome.error else outcome.values, outcome.error)
         standing: Record = {"status": "error", "error": outcome.error}
         if outcome.error is None:
             # The state is read after the record, so that the last server to write has seen the
@@ -193,19 +196,18 @@ class Settler:
             standing["status"] = "interrupted" if has_work else "idle"
         if self._pins and (version := app.program.version) is not None:
             standing["version"] = version if standing["status"] == "interrupted" else None
-        await self._write(record, seen, puts, standing)
+        await self._write(seen, puts, standing)
         return ended
 
-    async def _write(
-        self, record: Record, seen: Seen, puts: Sequence[Put], standing: Record
-    ) -> None:
+    async def _write(self, seen: Seen, puts: Sequence[Put], standing: Record) -> None:
         """Write records of a run and the status of its thread, unless they have changed since they
         were read.
 
         Args:
             standing: the status of the thread, and its error.
         """
-        (pointer, thread), id = seen, record["thread_id"]
+        pointer, thread, record = seen
+        id = record["thread_id"]
         checks: list[Put] = [("unfinished", record["run_id"], pointer, id)]
         if thread is not None and not record["kwargs"]["temporary"]:
             free = {key: value for key, value in thread.items() if key != TAKEN_BACK}
@@ -214,12 +216,18 @@ class Settler:
         await self._records.put(*puts, seen=checks)
 
 
-def _came_to_end(app: Pregel, record: Record, found: JobResult) -> bool:
-    """Return whether a run has reached the end of its graph, so that no work is left in its
-    thread."""
-    asked = record["kwargs"]
-    stops = (
-        *(app.interrupt_before, app.interrupt_after),
-        *(asked.get("interrupt_before"), asked.get("interrupt_after")),
-    )
-    return found.status == "done" and not any(stops) and not app.inbox
+async def _forget_steps(app: Pregel, thread_id: str, run_id: str | None) -> None:
+    """Return a thread to the state before a run, whose steps stay in the history. If the thread
+    began with the run, or without a run, delete it. Idempotent."""
+    thread: Any = {"configurable": {"thread_id": thread_id}}
+    saver: Any = app.checkpointer
+    before = None
+    if run_id is not None:
+        steps = [step async for step in saver.alist(thread, filter={"run_id": run_id})]
+        if not steps:
+            return
+        before = steps[-1].parent_config
+    if before is None:
+        await saver.adelete_thread(thread_id)
+    else:
+        await app.aupdate_state(before, None, as_node=COPY)

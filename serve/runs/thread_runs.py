@@ -7,11 +7,10 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
-from weakref import WeakValueDictionary
 
 from ..events import RunEvent
 from ..records import Record, Records, pointer_to
-from .runner import Runner
+from .runner import Runner, first_of
 
 SECONDS_BETWEEN_LOOKS: Final = 1.0
 """How often a reader looks for runs that another server started."""
@@ -35,43 +34,16 @@ class Ended(NamedTuple):
     status: str
 
 
-class ThreadNews:
-    """Wakes readers that wait for the next run of a thread. Belongs to one event loop."""
-
-    def __init__(self) -> None:
-        self._news: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
-
-    def of(self, thread_id: str) -> asyncio.Event:
-        """Return the event that the next run sets. Get it before you look for runs."""
-        return self._news.setdefault(thread_id, asyncio.Event())
-
-    def tell(self, thread_id: str) -> None:
-        """Wake the readers of a thread because a run of it has begun."""
-        if (news := self._news.pop(thread_id, None)) is not None:
-            news.set()
-
-
 class ThreadRuns:
-    """The runs of a thread, for one reader.
+    """The runs of a thread, for one reader."""
 
-    Args:
-        news: wakes the reader when a run has been begun.
-    """
-
-    def __init__(
-        self, records: Records, runner: Runner, news: ThreadNews, thread_id: str
-    ) -> None:
-        self._records, self._runner, self._news = records, runner, news
-        self._thread_id = thread_id
-
-    async def find(self, run_id: str) -> Record | None:
-        """Return the record of a run; None if this thread no longer has it."""
-        return await find_run(self._records, self._runner, run_id, self._thread_id)
+    def __init__(self, records: Records, runner: Runner, thread_id: str) -> None:
+        self._records, self._runner, self._thread_id = records, runner, thread_id
 
     async def follow(self, after: Begin) -> AsyncIterator[Begin]:
         """Yield the runs that begin after another one, in order, until the server stops."""
         while not self._runner.stopping.is_set():
-            news = self._news.of(self._thread_id)
+            news = self._runner.news.of(self._thread_id)
             begun = await self._begun(after)
             for begin in begun:
                 if self._runner.stopping.is_set():
@@ -94,14 +66,13 @@ class ThreadRuns:
             async for some in self._runner.events(record, start):
                 has_events = True
                 yield some
-            record = await self.find(record["run_id"]) or record
+            record = await self._runner.find(record["run_id"], self._thread_id) or record
             status = await self._runner.status(record)
-            if self._runner.is_left(record):
-                return
             if status not in UNFINISHED:
                 yield Ended(record, status)
                 return
-            if not has_events:  # the run goes on without events, such as one of a graph not served
+            # A run may go on without events, such as one of a graph that is not served.
+            if self._runner.stopping.is_set() or not has_events:
                 return
             if start is None:  # it may be too slow at once, again and again: no busy loop
                 await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
@@ -109,17 +80,12 @@ class ThreadRuns:
 
     async def _wait(self, news: asyncio.Event) -> None:
         """Wait until there may be a next run."""
-        waits = [asyncio.ensure_future(each.wait()) for each in (news, self._runner.stopping)]
-        try:
-            later = await self.open(Begin(moment_of(datetime.now(UTC)), ""))
-            pauses = [max(0.0, each.moment / 1e6 - time.time()) for each in later[:1]]
-            if self._runner.queue is not None:
-                pauses.append(SECONDS_BETWEEN_LOOKS)
-            timeout = min(pauses, default=None)
-            await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waits:
-                each.cancel()
+        later = await self.open(Begin(moment_of(datetime.now(UTC)), ""))
+        pauses = [max(0.0, each.moment / 1e6 - time.time()) for each in later[:1]]
+        if self._runner.queue is not None:
+            pauses.append(SECONDS_BETWEEN_LOOKS)
+        stopping = self._runner.stopping
+        await first_of(news.wait(), stopping.wait(), timeout=min(pauses, default=None))
 
     async def _begun(self, after: Begin) -> list[Begin]:
         """Return the runs that have begun after another one, in order."""
@@ -161,16 +127,6 @@ class ThreadRuns:
             is_last = len(recent) < limit
             offset, limit = offset + limit, min(2 * limit, 20 * _SOME)
         return begins
-
-
-async def find_run(
-    records: Records, runner: Runner, run_id: str, thread_id: str
-) -> Record | None:
-    """Return the record of a run of a thread; None if there is none. A run whose record is not kept
-    is found for as long as it is in memory."""
-    record = await records.find("runs", run_id, thread_id) or runner.recall(run_id)
-    is_there = record is not None and record["thread_id"] == thread_id
-    return record if is_there else None
 
 
 def begin_of(record: Record) -> Begin:

@@ -20,7 +20,8 @@ from stategraph.serve.events import RunEvent, failure
 from stategraph.serve.records import Records, now, pointer_to
 from stategraph.serve.routes.thread_streams import EventId, ThreadEvents
 from stategraph.serve.runs import thread_runs
-from stategraph.serve.runs.thread_runs import Begin, Ended, ThreadNews, ThreadRuns
+from stategraph.serve.runs.runner import ThreadNews
+from stategraph.serve.runs.thread_runs import Begin, Ended, ThreadRuns
 from stategraph.store import InMemoryStore, SearchOp
 
 RUN = ["metadata", "updates", "updates", "run_done"]
@@ -236,7 +237,7 @@ class Slow:
     queue = None
 
     def __init__(self, reads):
-        self._reads, self.stopping = reads, asyncio.Event()
+        self._reads, self.stopping, self.news = reads, asyncio.Event(), ThreadNews()
 
     async def events(self, record, start: int | None):
         for part in self._reads.pop(0):
@@ -245,10 +246,7 @@ class Slow:
     async def status(self, record) -> str:
         return "running" if self._reads else "success"
 
-    def is_left(self, record):
-        return False
-
-    def recall(self, run_id):
+    async def find(self, run_id, thread_id):
         return None
 
 
@@ -261,7 +259,7 @@ def test_a_reader_that_is_repeatedly_too_slow_still_gets_the_end(reads, monkeypa
     expected = [part for each in reads for part in each]
 
     async def read():
-        runs = ThreadRuns(Records(InMemoryStore()), Slow([*reads]), ThreadNews(), "t")  # type: ignore[arg-type]
+        runs = ThreadRuns(Records(InMemoryStore()), Slow([*reads]), "t")  # type: ignore[arg-type]
         return [part async for part in runs.read({"run_id": "r"}, 0)]
 
     *parts, end = asyncio.run(asyncio.wait_for(read(), 20))
@@ -269,7 +267,7 @@ def test_a_reader_that_is_repeatedly_too_slow_still_gets_the_end(reads, monkeypa
 
 
 async def test_a_running_run_without_events_does_not_block_its_readers():
-    runs = ThreadRuns(Records(InMemoryStore()), Slow([[], [TOLD]]), ThreadNews(), "t")  # type: ignore[arg-type]
+    runs = ThreadRuns(Records(InMemoryStore()), Slow([[], [TOLD]]), "t")  # type: ignore[arg-type]
     assert [part async for part in runs.read({"run_id": "r"}, None)] == []
 
 
@@ -304,7 +302,7 @@ def test_the_runs_of_a_long_thread_are_searched_once():
         records = Records(store)
         for number in range(600):
             await records.put(("runs", str(number), a_run(number, "success"), "t"))
-        runs = ThreadRuns(records, Slow([]), ThreadNews(), "t")  # type: ignore[arg-type]
+        runs = ThreadRuns(records, Slow([]), "t")  # type: ignore[arg-type]
         found = []
         async for begin in runs.follow(Begin(-1, "")):
             found.append(begin.run_id)
@@ -327,7 +325,7 @@ async def test_a_run_that_ends_during_the_search_for_the_next_is_streamed_first(
         await records.put(("runs", "0", a_run(0, "success"), "t"), ("unfinished", "0", None, "t"))
 
     store.then = end
-    runs = ThreadRuns(records, Slow([]), ThreadNews(), "t")  # type: ignore[arg-type]
+    runs = ThreadRuns(records, Slow([]), "t")  # type: ignore[arg-type]
     follower = runs.follow(Begin(-1, ""))
     assert [(await anext(follower)).run_id for _ in range(2)] == ["0", "1"]
 

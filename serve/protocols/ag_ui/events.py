@@ -78,9 +78,9 @@ class AgUiEvents:
         self._messages: list[Any] | None = None
         self._questions: dict[str, Any] = {}
         self._steps: Counter[str] = Counter()
-        self._texts: dict[str, str] = {}  # open texts: message id to the task that sends it
+        # Open texts and calls, by kind and id: the task that sends each, and the event at its end.
+        self._open: dict[tuple[str, str], tuple[str, BaseEvent]] = {}
         self._calls: dict[tuple[str, int], _Call] = {}  # the latest call by message and index
-        self._open_calls: dict[str, str] = {}  # open calls: call id to the task that sends it
         self._pending: dict[str, None] = {}  # calls without a result
 
     def start(self) -> BaseEvent:
@@ -98,7 +98,7 @@ class AgUiEvents:
         elif event == "custom":
             yield _custom(data)
         elif event == "error":
-            yield failure(data)
+            yield RunErrorEvent(message=str(data.get("message")), code=str(data.get("error")))
 
     def end(self, status: str) -> Iterator[BaseEvent]:
         """Yield the events for the end of a run that has not failed.
@@ -106,7 +106,7 @@ class AgUiEvents:
         Args:
             status: the status in the run's record.
         """
-        yield from self._close(None)
+        yield from self._close_task("")
         for name in self._steps:
             yield StepFinishedEvent(step_name=name)
         if self._messages is not None:
@@ -145,7 +145,7 @@ class AgUiEvents:
         behind those that it has."""
         shown = self._conversation()
         ids = {message.id for message in shown}
-        if ids != self._held and not self._texts and not self._open_calls:
+        if ids != self._held and not self._open:
             self._held = ids
             yield MessagesSnapshotEvent(messages=shown)
 
@@ -170,7 +170,7 @@ class AgUiEvents:
             if self._steps[name] == 1:
                 yield StepStartedEvent(step_name=name)
             return
-        yield from self._close(task["id"])
+        yield from self._close_task(task["id"])
         if self._steps[name] > 1:
             self._steps[name] -= 1
         elif self._steps.pop(name, 0):  # false for tasks that an earlier run has finished
@@ -186,7 +186,7 @@ class AgUiEvents:
         content = message.get("content")
         if role == "tool":
             call_id = str(message.get("tool_call_id"))
-            yield from self._close_call(call_id)
+            yield from self._close("call", call_id)
             self._pending.pop(call_id, None)
             self._held.add(id)
             self._results[call_id].append(id)
@@ -196,8 +196,8 @@ class AgUiEvents:
             return
         self._held.add(id)
         if text := text_of(content):
-            if id not in self._texts:
-                self._texts[id] = task
+            if ("text", id) not in self._open:
+                self._open["text", id] = task, TextMessageEndEvent(message_id=id)
                 yield TextMessageStartEvent(message_id=id, role=role)
             yield TextMessageContentEvent(message_id=id, delta=text)
         for piece in calls_of(message):
@@ -213,36 +213,29 @@ class AgUiEvents:
             id = piece.id or f"{message_id}-{piece.index}"
             call = self._calls[place] = _Call(id, piece.name or "", message_id)
             self._pending[id] = None
-        if call.id not in self._open_calls:
-            self._open_calls[call.id] = task
+        if ("call", call.id) not in self._open:
+            self._open["call", call.id] = task, ToolCallEndEvent(tool_call_id=call.id)
             yield ToolCallStartEvent(
                 tool_call_id=call.id, tool_call_name=call.name, parent_message_id=call.message_id
             )
         if piece.arguments:
             yield ToolCallArgsEvent(tool_call_id=call.id, delta=piece.arguments)
 
-    def _close(self, task_id: str | None) -> Iterator[BaseEvent]:
-        """End the texts and calls that a task has left open; None for all tasks."""
-        for id, task in [*self._texts.items()]:
-            if task_id is None or task_id in task:
-                yield from self._close_text(id)
-        for id, task in [*self._open_calls.items()]:
-            if task_id is None or task_id in task:
-                yield from self._close_call(id)
+    def _close_task(self, task_id: str) -> Iterator[BaseEvent]:
+        """End the texts and calls that a task has left open; "" for all tasks."""
+        for place, (task, _) in [*self._open.items()]:
+            if task_id in task:
+                yield from self._close(*place)
 
     def _close_message(self, id: str) -> Iterator[BaseEvent]:
-        yield from self._close_text(id)
+        yield from self._close("text", id)
         for call in self._calls.values():
             if call.message_id == id:
-                yield from self._close_call(call.id)
+                yield from self._close("call", call.id)
 
-    def _close_text(self, id: str) -> Iterator[BaseEvent]:
-        if self._texts.pop(id, None) is not None:
-            yield TextMessageEndEvent(message_id=id)
-
-    def _close_call(self, id: str) -> Iterator[BaseEvent]:
-        if self._open_calls.pop(id, None) is not None:
-            yield ToolCallEndEvent(tool_call_id=id)
+    def _close(self, kind: str, id: str) -> Iterator[BaseEvent]:
+        if (found := self._open.pop((kind, id), None)) is not None:
+            yield found[1]
 
 
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -276,8 +269,3 @@ def _question(asked: Mapping[str, Any]) -> Interrupt:
         response_schema=schema if isinstance(schema, dict) else None,
         metadata={"value": value},
     )
-
-
-def failure(data: Mapping[str, Any]) -> BaseEvent:
-    """Return the event for a run that has failed."""
-    return RunErrorEvent(message=str(data.get("message")), code=str(data.get("error")))

@@ -5,7 +5,7 @@ A graph's message is read in its JSON form: a dict with a `role`, or LangChain's
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ag_ui.core import (
@@ -44,7 +44,9 @@ def to_graph(message: Message) -> dict[str, Any] | None:
     elif isinstance(message, DeveloperMessage | SystemMessage):
         made["content"] = message.content
     else:
-        made["content"] = _content_to_graph(message.content)
+        content = message.content
+        is_text = isinstance(content, str)
+        made["content"] = content if is_text else [*map(_part_to_graph, content)]
     if isinstance(message, ToolMessage):
         made["tool_call_id"] = message.tool_call_id
         if message.error is not None:
@@ -52,10 +54,6 @@ def to_graph(message: Message) -> dict[str, Any] | None:
     elif message.name is not None:
         made["name"] = message.name
     return made
-
-
-def _content_to_graph(content: str | Sequence[Any]) -> Any:
-    return content if isinstance(content, str) else [_part_to_graph(part) for part in content]
 
 
 def _part_to_graph(part: Any) -> dict[str, Any]:

@@ -27,10 +27,11 @@ from ...encode import decode, encode
 from ...errors import Refused
 from ...events import stream
 from ...handlers import User
-from ...records import Record, may_see
+from ...records import Record
 from ...runs.new_runs import begin_run
+from ...runs.thread_runs import UNFINISHED
 from ...service import Service, config_of
-from .events import MESSAGES, AgUiEvents, failure
+from .events import MESSAGES, AgUiEvents
 from .messages import from_graph, to_graph
 
 PATIENCE: Final = 1.0
@@ -65,15 +66,17 @@ async def run_agent(service: Service, request: Request, name: str, owner: User) 
     if not given.thread_id:
         raise Refused(422, "threadId must not be empty: make one up, such as a UUID")
     app, assistant = await service.graph_of(name, owner)
-    await service.check_visible(given.thread_id, owner)
+    await service.thread(given.thread_id, owner)
     await _wait_until_free(service, given.thread_id)
-    thread = await _look(service, app, given.thread_id, owner)
+    found = await service.thread(given.thread_id, owner)
+    thread = _Thread({}) if found is None else await _look(app, given.thread_id)
     told = AgUiEvents(given.thread_id, given.run_id, given.messages)
     call = _call(app, given, thread)
     if isinstance(call, BaseEvent):
-        return stream(_send([call]))
+        return stream(map(_ENCODER.encode, [call]))
     if call is None:
-        return stream(_send(_repeat(told, thread)))
+        as_it_is = [told.start(), *told.of("values", thread.values), *told.end("success")]
+        return stream(map(_ENCODER.encode, as_it_is))
     settings = {
         "tools": [each.model_dump(by_alias=True) for each in given.tools or ()],
         "context": [each.model_dump(by_alias=True) for each in given.context or ()],
@@ -97,13 +100,11 @@ async def _wait_until_free(service: Service, thread_id: str) -> None:
     back before it has ended."""
     with suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE):
-            await service.runs.wait_until_free(thread_id)
+            for each in await service.records.unfinished(thread_id):
+                await service.runs.answer(each)
 
 
-async def _look(service: Service, app: Pregel, thread_id: str, owner: User) -> _Thread:
-    thread = await service.records.find("threads", thread_id)
-    if thread is None or not may_see(thread, owner):
-        return _Thread({})  # `begin_run` refuses what is another user's
+async def _look(app: Pregel, thread_id: str) -> _Thread:
     state = await app.aget_state(config_of(thread_id))
     values = decode(encode(state.values))
     questions = tuple(each.id for each in state.interrupts)
@@ -197,13 +198,6 @@ def _new_messages(given: RunAgentInput, thread: _Thread) -> Iterator[dict[str, A
 # -- responses ---------------------------------------------------------------------------------
 
 
-def _repeat(told: AgUiEvents, thread: _Thread) -> Iterator[BaseEvent]:
-    """Yield the events for a thread as it stands, when an input brings nothing new."""
-    yield told.start()
-    yield from told.of("values", thread.values)
-    yield from told.end("success")
-
-
 async def _tell(service: Service, record: Record, told: AgUiEvents) -> AsyncIterator[str]:
     """Stream the events of a run until its end. A client stops a run by disconnecting, since AG-UI
     has no other way."""
@@ -217,19 +211,14 @@ async def _tell(service: Service, record: Record, told: AgUiEvents) -> AsyncIter
                     yield _ENCODER.encode(each)
         if has_failed:
             return
-        if service.runs.is_left(record):
-            wrong = {"error": "server_stopped", "message": "the next server goes on with the run"}
-            yield _ENCODER.encode(failure(wrong))
+        status = await service.status_of(record)
+        if status in UNFINISHED:
+            why = "the next server goes on with the run"
+            yield _ENCODER.encode(RunErrorEvent(code="server_stopped", message=why))
             return
-        for each in told.end(await service.status_of(record)):
+        for each in told.end(status):
             yield _ENCODER.encode(each)
     finally:
         service.runs.cancel_soon(record)
-
-
-async def _send(events: Any) -> AsyncIterator[str]:
-    for event in events:
-        yield _ENCODER.encode(event)
-        await asyncio.sleep(0)
 
 

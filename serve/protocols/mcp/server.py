@@ -172,7 +172,7 @@ class McpServer:
         thread_id = str(given.get("thread_id"))
         thread = await self._service.records.get("threads", thread_id, owner=owner)
         call = _Call(context, owner, str(thread["metadata"].get("graph_id")), thread_id)
-        asked = await self._service.questions(thread_id, owner)
+        asked = await self._service.questions(thread)
         ids = ", ".join(asked) or "none"
         id = given.get("question") or (next(iter(asked)) if len(asked) == 1 else None)
         if id not in [*asked] or "answer" not in given:
@@ -186,12 +186,11 @@ class McpServer:
             Refused: it is another user's, or another graph's.
         """
         id = call.thread_id
-        await self._service.check_visible(id, call.owner)
-        thread = await self._service.records.find("threads", id)
+        thread = await self._service.thread(id, call.owner)
         graph_id = thread["metadata"].get("graph_id") if thread else None
         if graph_id not in (None, call.graph_id):
             raise Refused(409, f"the thread {id!r} is one of the graph {graph_id!r}")
-        return await self._service.questions(id, call.owner)
+        return await self._service.questions(thread)
 
     async def _converse(self, call: _Call, given: Mapping[str, Any]) -> Reply:
         """Run a graph until it ends, or until it asks something that the client cannot show.
@@ -217,7 +216,10 @@ class McpServer:
         session = call.context.session
         forms = {id: tools.make_form(each) for id, each in questions.items()}
         shown = {id: form for id, form in forms.items() if form is not None}
-        if len(shown) < len(forms) or not _can_show(call.context):
+        capabilities = session.client_capabilities
+        can = capabilities.elicitation if capabilities is not None else None
+        can_show = can is not None and (can.form is not None or can.url is None)
+        if len(shown) < len(forms) or not can_show:
             return tools.show_questions(questions.values(), call.thread_id)
         if not session.can_send_request:
             requests: Any = {id: form.request() for id, form in shown.items()}
@@ -267,9 +269,6 @@ class McpServer:
                     elif event.kind == "values" and nodes:
                         await session.report_progress(next(call.steps), None, ", ".join(nodes))
                         nodes = []
-            if runs.is_left(run):
-                why = f"the server stops; the next one goes on with the thread {id!r}"
-                return tools.show_error(why, id)
             values = decode(await self._service.result_of(run))
         finally:
             runs.cancel_soon(run)
@@ -289,10 +288,3 @@ async def _nothing(*_: Message) -> Any:
 
 def _resume(answers: Mapping[str, Any]) -> dict[str, Any]:
     return {"command": {"resume": answers}}
-
-
-def _can_show(context: Context) -> bool:
-    """Return whether the client can show forms to a person."""
-    capabilities = context.session.client_capabilities
-    found = capabilities.elicitation if capabilities is not None else None
-    return found is not None and (found.form is not None or found.url is None)

@@ -183,11 +183,7 @@ def make_answer_tool() -> Tool:
 def show_result(values: Any, thread_id: str) -> CallToolResult:
     """Return a graph's output as a tool result."""
     shown = values if isinstance(values, dict) else {"result": values}
-    return CallToolResult(
-        content=[TextContent(type="text", text=json.dumps(shown))],
-        structured_content=shown,
-        _meta={"thread_id": thread_id},
-    )
+    return _show(json.dumps(shown), shown, thread_id)
 
 
 def show_questions(questions: Iterable[Mapping[str, Any]], thread_id: str) -> CallToolResult:
@@ -198,8 +194,12 @@ def show_questions(questions: Iterable[Mapping[str, Any]], thread_id: str) -> Ca
         f"Not done yet: the graph asks. Call {ANSWER} with thread_id={thread_id!r} and the answer.",
         *(json.dumps(each) for each in asked),
     ]
+    return _show("\n".join(lines), shown, thread_id)
+
+
+def _show(text: str, shown: dict[str, Any], thread_id: str) -> CallToolResult:
     return CallToolResult(
-        content=[TextContent(type="text", text="\n".join(lines))],
+        content=[TextContent(type="text", text=text)],
         structured_content=shown,
         _meta={"thread_id": thread_id},
     )

@@ -15,33 +15,9 @@ from ...json_messages import CallPiece, calls_of, role_of
 Data = dict[str, Any]
 
 _ROLES: Final = {"assistant": "ai", "user": "human", "system": "system", "developer": "system"}
-_THOUGHTS: Final = {"reasoning": "reasoning", "thinking": "thinking"}
+_TEXTS: Final = {"text": "text", "reasoning": "reasoning", "thinking": "reasoning"}
+"""The types of texts in what models send, and in events. The key of the text has the same name."""
 _DATA: Final = ("image", "audio", "video", "file", "non_standard")
-_CLOSED: Final = ""
-
-
-class Block:
-    """A content block of a message while it grows."""
-
-    def __init__(self, index: int, key: tuple[str, int], content: Data) -> None:
-        self.index, self.key, self.content = index, key, content
-
-    def start(self) -> Data:
-        """Return the event for its start."""
-        return {"event": "content-block-start", "index": self.index, "content": {**self.content}}
-
-    def grow(self, field: str, more: str, kind: str) -> Data:
-        """Add to its text, and return the event for that."""
-        self.content[field] += more
-        delta = {"type": kind, field: more}
-        return {"event": "content-block-delta", "index": self.index, "delta": delta}
-
-    def finish(self) -> Data:
-        """Return the event for its end."""
-        content = self.content
-        if content["type"] == "tool_call_chunk":
-            content = _read_call(content)
-        return {"event": "content-block-finish", "index": self.index, "content": content}
 
 
 def _read_call(chunk: Data) -> Data:
@@ -58,17 +34,18 @@ def _read_call(chunk: Data) -> Data:
 
 
 class Growing:
-    """A message that arrives in chunks."""
+    """A message that arrives in chunks. One of its blocks is open at a time."""
 
     def __init__(self, id: str, role: str) -> None:
-        self._id, self._role = id, role
-        self._block: Block | None = None
+        self.id, self._role = id, role
         self._blocks = 0
+        self._key: tuple[str, int] | None = None  # of the open block
+        self._content: Data = {}  # of the open block
         self._usage: Any = None
 
     def start(self) -> Data:
         """Return the event for its start."""
-        return {"event": "message-start", "role": self._role, "id": self._id}
+        return {"event": "message-start", "role": self._role, "id": self.id}
 
     def add(self, piece: Mapping[str, Any]) -> Iterator[Data]:
         """Add a chunk, or the whole message."""
@@ -90,11 +67,11 @@ class Growing:
         if not isinstance(part, Mapping):
             return
         kind = part.get("type")
-        if kind == "text" and isinstance(part.get("text"), str):
-            yield from self._grow(("text", 0), {"type": "text", "text": ""}, part["text"])
-        elif kind in _THOUGHTS and isinstance(part.get(_THOUGHTS[kind]), str):
-            empty = {"type": "reasoning", "reasoning": ""}
-            yield from self._grow(("reasoning", 0), empty, part[_THOUGHTS[kind]])
+        if kind in _TEXTS and isinstance(text := part.get(kind), str):
+            field = _TEXTS[kind]
+            if text and self._key != (field, 0):
+                yield from self._open((field, 0), {"type": field, field: ""})
+            yield from self._grow(field, text, f"{field}-delta")
         elif kind not in ("text", "tool_use", "tool_call", "tool_call_chunk", "input_json_delta"):
             whole = dict(part) if kind in _DATA else {"type": "non_standard", "value": dict(part)}
             yield from self._open(("part", self._blocks), whole)
@@ -102,41 +79,37 @@ class Growing:
 
     def _call(self, call: CallPiece) -> Iterator[Data]:
         key = ("call", call.index)
-        if self._block is None or self._block.key != key or call.id not in (None, self._id_of()):
+        if self._key != key or call.id not in (None, self._content.get("id")):
             named = {"id": call.id, "name": call.name}
             yield from self._open(key, {"type": "tool_call_chunk", **named, "args": ""})
-        if call.arguments and self._block is not None:
-            yield self._block.grow("args", call.arguments, "tool-call-delta")
-
-    def _id_of(self) -> Any:
-        return self._block and self._block.content.get("id")
-
-    def _grow(self, key: tuple[str, int], empty: Data, more: str) -> Iterator[Data]:
-        if not more:
-            return
-        if self._block is None or self._block.key != key:
-            yield from self._open(key, empty)
-        if self._block is not None:
-            kind = empty["type"]
-            yield self._block.grow(kind, more, f"{kind}-delta")
+        yield from self._grow("args", call.arguments, "tool-call-delta")
 
     def _open(self, key: tuple[str, int], content: Data) -> Iterator[Data]:
         yield from self._close()
-        self._block = Block(self._blocks, key, content)
+        self._key, self._content = key, content
+        yield {"event": "content-block-start", "index": self._blocks, "content": {**content}}
         self._blocks += 1
-        yield self._block.start()
+
+    def _grow(self, field: str, more: str, kind: str) -> Iterator[Data]:
+        """Add to a text in the open block."""
+        if more:
+            self._content[field] += more
+            delta = {"type": kind, field: more}
+            yield {"event": "content-block-delta", "index": self._blocks - 1, "delta": delta}
 
     def _close(self) -> Iterator[Data]:
-        if self._block is not None:
-            yield self._block.finish()
-            self._block = None
+        if self._key is not None:
+            self._key, content = None, self._content
+            if content["type"] == "tool_call_chunk":
+                content = _read_call(content)
+            yield {"event": "content-block-finish", "index": self._blocks - 1, "content": content}
 
 
 class Messages:
     """The messages of one graph. One is sent at a time; others that begin meanwhile wait."""
 
     def __init__(self) -> None:
-        self._current: tuple[str, Growing] | None = None
+        self._current: Growing | None = None
         self._waiting: dict[str, list[Mapping[str, Any]]] = {}
 
     def add(self, piece: Mapping[str, Any], task: str) -> Iterator[Data]:
@@ -149,13 +122,13 @@ class Messages:
         if role is None:  # tool results have a channel of their own
             return
         id = str(piece.get("id") or task)
-        if self._current is not None and self._current[0] != id:
+        if self._current is None:
+            self._current = Growing(id, role)
+            yield self._current.start()
+        elif self._current.id != id:
             self._waiting.setdefault(id, []).append(piece)
             return
-        if self._current is None:
-            self._current = id, Growing(id, role)
-            yield self._current[1].start()
-        yield from self._current[1].add(piece)
+        yield from self._current.add(piece)
         is_piece = str(piece.get("type") or "").endswith("Chunk")
         if not is_piece or piece.get("chunk_position") == "last":
             yield from self.finish()
@@ -163,8 +136,7 @@ class Messages:
     def finish(self) -> Iterator[Data]:
         """End the current message, then send those that wait."""
         if self._current is not None:
-            _, growing = self._current
-            self._current = None
+            growing, self._current = self._current, None
             yield from growing.finish()
         while self._current is None and self._waiting:
             id = next(iter(self._waiting))

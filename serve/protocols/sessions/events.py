@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from ...bodies import SubscriptionBody
@@ -45,28 +45,21 @@ def moment_of_seq(seq: int) -> int:
     return seq // _A_MICROSECOND + _EPOCH
 
 
-class Wanted:
-    """Which events a subscription asks for."""
+def wants(asked: SubscriptionBody, event: Event) -> bool:
+    """Return whether a subscription asks for an event."""
+    if not any(each in asked.channels for each in event.channels):
+        return False
+    prefixes = [[]] if asked.namespaces is None else asked.namespaces
+    return any(_is_below(event.namespace, prefix, asked.depth) for prefix in prefixes)
 
-    def __init__(self, asked: SubscriptionBody) -> None:
-        self.channels: tuple[str, ...] = (*asked.channels,)
-        self._namespaces = [()] if asked.namespaces is None else [*map(tuple, asked.namespaces)]
-        self._depth = asked.depth
 
-    def has(self, event: Event) -> bool:
-        """Return whether the subscription asks for an event."""
-        if not any(each in self.channels for each in event.channels):
-            return False
-        return any(self._is_below(event.namespace, prefix) for prefix in self._namespaces)
-
-    def _is_below(self, ns: tuple[str, ...], prefix: tuple[str, ...]) -> bool:
-        depth = len(ns) - len(prefix)
-        if depth < 0 or (self._depth is not None and depth > self._depth):
-            return False
-        return all(
-            part in (found, found.partition(":")[0])
-            for part, found in zip(prefix, ns, strict=False)
-        )
+def _is_below(ns: Sequence[str], prefix: Sequence[str], most: int | None) -> bool:
+    depth = len(ns) - len(prefix)
+    if depth < 0 or (most is not None and depth > most):
+        return False
+    return all(
+        part in (found, found.partition(":")[0]) for part, found in zip(prefix, ns, strict=False)
+    )
 
 
 class Numbered(NamedTuple):
@@ -96,13 +89,13 @@ class Subscription:
         self, service: Service, thread_id: str, owner: str | None, asked: SubscriptionBody
     ) -> None:
         self._service, self._thread_id, self._owner = service, thread_id, owner
-        self._wanted, self._since = Wanted(asked), asked.since
-        self._runs = ThreadRuns(service.records, service.runs, service.news, thread_id)
+        self._asked = asked
+        self._runs = ThreadRuns(service.records, service.runs, thread_id)
 
     async def read(self) -> AsyncIterator[list[Numbered]]:
         """Yield the events, in the portions in which they come, until the server stops. A reader
         that has no event yet gets all events of the current run, or of the last one."""
-        since = self._since
+        since = self._asked.since
         if since is None:
             known, after = await self._runs.newest(), Begin(-1, "")
         else:
@@ -117,10 +110,10 @@ class Subscription:
     async def _run(self, begin: Begin, since: int) -> AsyncIterator[list[Numbered]]:
         """Yield the events of one run. Its whole log is read, since a protocol event depends on the
         log events before it."""
-        record = await self._runs.find(begin.run_id)
+        record = await self._service.runs.find(begin.run_id, self._thread_id)
         if record is None or not may_see(record, self._owner):
             return
-        translator = Translator(begin.run_id, record["graph_id"], self._wanted.channels)
+        translator = Translator(begin.run_id, record["graph_id"], self._asked.channels)
         place = first_seq(begin.moment)
         async for some in self._runs.read(record, 0):
             if isinstance(some, Ended):
@@ -142,7 +135,7 @@ class Subscription:
     ) -> Iterator[Numbered]:
         for number, event in enumerate(events):
             seq = min(place + number + 1, last)
-            if seq > since and self._wanted.has(event):
+            if seq > since and wants(self._asked, event):
                 yield Numbered(seq, f"{id}.{number}", event)
 
     async def _is_paused(self) -> bool:

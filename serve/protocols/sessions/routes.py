@@ -54,13 +54,28 @@ class Sessions(Handlers):
     async def subscribe(self, thread_id: str, owner: User, body: SubscriptionBody) -> Response:
         """Stream the events of some channels, including those of later runs. The thread need not
         exist yet: a later run may create it."""
-        await self._service.check_visible(thread_id, owner)
+        await self._service.thread(thread_id, owner)
         events = Subscription(self._service, thread_id, owner, body).read()
         return stream(encode_session(events))
 
     async def connect(self, socket: WebSocket) -> None:
-        """Serve a session over a WebSocket."""
-        await serve_socket(self._service, socket)
+        """Serve a session over a WebSocket. It counts as a request for as long as it is open."""
+        service, thread_id = self._service, socket.path_params["thread_id"]
+        request = Request({**socket.scope, "type": "http", "method": "POST"})
+        try:
+            service.requests.enter()
+        except Refused:
+            await socket.close()
+            return
+        try:
+            await service.authorize(request, COMMANDS, reads_body=False)
+            owner = await service.user(request)
+            await service.thread(thread_id, owner)
+            await Socket(service, socket, request, owner).serve()
+        except Refused:
+            await socket.close()  # not accepted yet, so the handshake is answered with 403
+        finally:
+            service.requests.leave(request.scope)
 
 
 class Socket:
@@ -128,27 +143,22 @@ class Socket:
         try:
             request = await self._service.parse(CommandRequest, text)
             id = request.id
-            if (allowed := await self._authorize(text)) != text:
-                request = await self._service.parse(CommandRequest, allowed)
+            # Auth may write something into it.
+            scope = {**self._request.scope, BODY: text}
+            await self._service.authorize(Request(scope), COMMANDS)
+            if scope[BODY] != text:
+                request = await self._service.parse(CommandRequest, scope[BODY])
             if request.method == "subscription.subscribe":
                 return {"type": "success", "id": id, "result": self._subscribe(request.params)}
             if request.method == "subscription.unsubscribe":
-                self._unsubscribe(request.params)
+                named = request.params.get("subscription_id")
+                if (task := self._subscriptions.pop(str(named), None)) is None:
+                    raise CommandError("no_such_subscription", "there is no such subscription")
+                task.cancel()
                 return {"type": "success", "id": id, "result": {}}
             return await self._commands.answer(request)
         except Refused as error:
             return describe_refusal(id, error)
-
-    async def _authorize(self, text: bytes) -> bytes:
-        """Ask auth whether the user may give this command. Returns it with what auth has written
-        into it.
-
-        Raises:
-            Refused: the user may not.
-        """
-        scope = {**self._request.scope, BODY: text}
-        await self._service.authorize(Request(scope), COMMANDS)
-        return bytes(scope[BODY])
 
     def _subscribe(self, params: Any) -> Record:
         if len(self._subscriptions) >= MOST_SUBSCRIPTIONS:
@@ -161,12 +171,6 @@ class Socket:
         self._subscriptions[id] = asyncio.create_task(pump)
         return {"subscription_id": id, "replayed_events": 0}
 
-    def _unsubscribe(self, params: Any) -> None:
-        task = self._subscriptions.pop(str(params.get("subscription_id")), None)
-        if task is None:
-            raise CommandError("no_such_subscription", "there is no such subscription")
-        task.cancel()
-
     async def _pump(self, subscription: Subscription) -> None:
         async for some in subscription.read():
             for each in some:
@@ -174,26 +178,6 @@ class Socket:
 
     async def _send(self, text: bytes) -> None:
         await self._socket.send_text(text.decode())
-
-
-async def serve_socket(service: Service, socket: WebSocket) -> None:
-    """Serve a WebSocket. It counts as a request for as long as it is open."""
-    thread_id = socket.path_params["thread_id"]
-    request = Request({**socket.scope, "type": "http", "method": "POST"})
-    try:
-        service.requests.enter()
-    except Refused:
-        await socket.close()
-        return
-    try:
-        await service.authorize(request, COMMANDS, reads_body=False)
-        owner = await service.user(request)
-        await service.check_visible(thread_id, owner)
-        await Socket(service, socket, request, owner).serve()
-    except Refused:
-        await socket.close()  # not accepted yet, so the handshake is answered with 403
-    finally:
-        service.requests.leave(request.scope)
 
 
 class CommandError(Refused):
@@ -237,20 +221,20 @@ class Commands:
         if not isinstance(params.get("assistant_id"), str):
             raise CommandError("invalid_argument", "run.start needs an assistant_id")
         given: dict[str, Any] = {"input": params.get("input")}
-        asks = await self._service.questions(self._thread_id, self._owner)
-        if given["input"] is not None and asks:
+        thread = await self._service.thread(self._thread_id, self._owner)
+        if given["input"] is not None and await self._service.questions(thread):
             given = {"command": {"resume": given["input"]}}
         return await self._begin({**given, "assistant_id": params["assistant_id"]}, params)
 
     async def _respond(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Answer one question, or several at once."""
         answers = _read_answers(params)
-        asked = await self._service.questions(self._thread_id, self._owner)
-        for id in answers:
-            if id not in asked:
-                why = f"the thread asks no question {id!r}, or it was answered"
-                raise CommandError("no_such_interrupt", why)
-        thread = await self._service.records.get("threads", self._thread_id, owner=self._owner)
+        thread = await self._service.thread(self._thread_id, self._owner)
+        asked = await self._service.questions(thread)
+        unknown = [id for id in answers if id not in asked]
+        if thread is None or unknown:
+            why = f"the thread asks no question {unknown[0]!r}, or it was answered"
+            raise CommandError("no_such_interrupt", why)
         command = {name: params[name] for name in ("update", "goto") if name in params}
         given = {"command": {**command, "resume": answers}, "multitask_strategy": "reject"}
         known = thread["metadata"]  # it has `graph_id`, since a graph has asked
