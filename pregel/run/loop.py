@@ -90,9 +90,9 @@ def _take_steps(progress: LoopProgress) -> Effects:
     run, machine = progress.run, progress.machine
     effect, output = progress.effect, run.output
     rounds = machine.open is None
-    watched, bare = run.watched, not (run.keeps_steps or run.settings.interrupt_after)
-    # Nobody looks until all tasks of a superstep have ended.
-    straight = rounds and not (output.live or run.ledger)
+    bare = not (run.keeps_steps or run.settings.interrupt_after)
+    # Where several run, somebody may look before all have ended.
+    watched, straight = run.watched or output.live, rounds and not run.ledger
     shown = bool(output.streams)
     if not rounds and run.settings.one_at_a_time:
         progress.serial_queue = []
