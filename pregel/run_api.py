@@ -409,8 +409,9 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
     def _open(self, input: Any, config: AnyConfig | None, call: Call) -> Run:
         """A run with a reader."""
         run = self._run(input, config, call)
-        if call.output_keys is None:
-            run.output.select(self.program.stream)
+        shown = self.program.stream
+        if call.output_keys is None and shown != self.program.outputs:
+            run.output.select(shown)
         modes = call.stream_mode
         if modes is None:
             modes = "values" if run.parent is not None else self.stream_mode

@@ -73,25 +73,22 @@ class Envelope:
     def wrap(self, ns: tuple[str, ...], mode: StreamMode, data: Any, form: Form) -> Any:
         """The chunk as the reader gets it."""
         if mode == "values":
-            return self._wrap_values(ns, data, form)
-        if self.typed:
+            if self.typed:
+                return self._type_values(ns, data, form)
+            data = data if form is None else form(data)
+        elif self.typed:
             return {"type": mode, "ns": ns, "data": data}
-        return self._place(ns, mode, data)
+        if self.subgraphs:
+            return (ns, mode, data) if self.tagged else (ns, data)
+        return (mode, data) if self.tagged else data
 
-    def _wrap_values(self, ns: tuple[str, ...], data: Any, form: Form) -> Any:
-        if not self.typed:
-            return self._place(ns, "values", data if form is None else form(data))
+    def _type_values(self, ns: tuple[str, ...], data: Any, form: Form) -> Any:
         asked = isinstance(data, dict) and INTERRUPT in data
         interrupts = data.pop(INTERRUPT) if asked else ()
         wake_at = data.pop(SLEEP, None) if isinstance(data, dict) else None
         shown = data if form is None else form(data)
         part = {"type": "values", "ns": ns, "data": shown, "interrupts": interrupts}
         return part if wake_at is None else {**part, "wake_at": wake_at}
-
-    def _place(self, ns: tuple[str, ...], mode: StreamMode, data: Any) -> Any:
-        if self.subgraphs:
-            return (ns, mode, data) if self.tagged else (ns, data)
-        return (mode, data) if self.tagged else data
 
 
 class Stream:

@@ -43,6 +43,7 @@ TODAY = {
     "superstep, in memory": 78,
     "superstep, in memory, async node": 83,
     "superstep, in SQLite": 84,
+    "superstep, in SQLite, streamed": 135,
     "superstep, with a timeout": 52,
     "superstep, nodes validated": 59,  # the inputs of a node and of its router
     "superstep, writes validated": 52,
@@ -191,6 +192,19 @@ def test_a_superstep_that_is_saved_in_memory():
 def test_a_superstep_that_is_saved_in_sqlite():
     with SqliteSaver.from_conn_string(":memory:") as saver:
         hold("superstep, in SQLite", per_saved_superstep(loop(saver=saver)))
+
+
+def test_a_superstep_that_is_saved_in_sqlite_and_streamed():
+    """PERFORMANCE P44: the node runs on another thread, since its messages are shown meanwhile."""
+    modes, threads = ["messages", "updates", "values"], iter(range(100))
+    with SqliteSaver.from_conn_string(":memory:") as saver:
+        app = loop(saver=saver)
+
+        def run(steps):
+            for _ in app.stream({"n": 0, "goal": steps}, thread_config(str(next(threads))), stream_mode=modes):
+                pass
+
+        hold("superstep, in SQLite, streamed", per_unit(run))
 
 
 @pytest.mark.parametrize(
