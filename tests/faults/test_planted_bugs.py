@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from kit.planted import is_misfit
 
 from faults import bugs_above, bugs_below, bugs_protocol, bugs_savers, rooms  # noqa: F401  # these fill BUGS and TRIALS
 from faults.campaign import TRIALS, run_trial
@@ -52,4 +53,6 @@ def test_every_planted_bug_is_caught_by_the_trial_that_is_meant_for_it(processes
         print(f"{name:<28} {bug.caught_by:<26} {caught[name]:.120}")
     missed = [name for name, failure in caught.items() if not failure]
     assert not missed, f"nobody noticed these planted bugs: {missed}"
+    misfits = {name: failure for name, failure in caught.items() if is_misfit(failure)}
+    assert not misfits, f"these bugs do not fit the code any more: {misfits}"
     assert len(caught) >= 20
