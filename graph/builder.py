@@ -22,7 +22,12 @@ from ..pregel.names import END, START
 from ..pregel.policies import NodePolicies
 from ..pregel.program.callables import NodeBody, read_callable
 from ..pregel.program.flow import Join
-from ..pregel.run.checks import check_context_schema, read_observers, resolve_executor
+from ..pregel.run.checks import (
+    check_choice,
+    check_context_schema,
+    read_observers,
+    resolve_executor,
+)
 from ..pregel.types import (
     All,
     CachePolicy,
@@ -510,23 +515,27 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
             raise TypeError(f"compile(version=...) must be a name, such as '2', got {version!r}")
         before = read_breakpoints("interrupt_before", interrupt_before)
         after = read_breakpoints("interrupt_after", interrupt_after)
-        make_compiler = None
+        stops = [node for names in (before, after) if names != "*" for node in names]
         if schedule == "supersteps":
-            self.validate([node for names in (before, after) if names != "*" for node in names])
+            self.validate(stops)
         else:
-            from .ready import check_ready
-
-            make_compiler = check_ready(schedule, self.snapshot(), (before, after))
+            check_choice("schedule", schedule, Schedule)
+            check_graph(self.snapshot(), stops, in_supersteps=False)
         if debug:
             from .effects import warn_undeclared
 
             warn_undeclared((name, spec.body.source) for name, spec in self.nodes.items())
         app = compile_graph(
             self.snapshot(),
-            checkpointer,
-            name or "StateGraph",
-            (before, after),
             self.compiled_class,
+            schedule,
+            read_budgets(budget),
+            version,
+            observer=observer,
+            checkpointer=checkpointer,
+            name=name or "StateGraph",
+            interrupt_before_nodes=before,
+            interrupt_after_nodes=after,
             context_schema=self.context_schema,
             store=store,
             cache=cache,
@@ -534,10 +543,6 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
             executor=executor,
             on_failure=on_failure,
             inbox=inbox,
-            observer=observer,
-            make_compiler=make_compiler,
-            budgets=read_budgets(budget),
-            version=version,
         )
         app.builder = self
         app.migrate = migrate

@@ -12,17 +12,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..channels import BinaryOperatorAggregate, EphemeralValue, LastValueAfterFinish
-from ..checkpoint.base import BaseCheckpointSaver
 from ..pregel.app import Pregel
 from ..pregel.budgets import Budget, later
 from ..pregel.names import END, ROOT, SPENT, START, TAG_HIDDEN, trigger_name
-from ..pregel.program.flow import Join
+from ..pregel.program.flow import Flow, Join, find_gathering, find_holders, make_flow
 from ..pregel.program.node import PregelNode
 from ..pregel.program.program import of_state_graph
 from ..pregel.program.results import refuse_lookalike
 from ..pregel.program.writes import Writer, WriteScope, find_keyless
 from ..pregel.run.checks import read_observers
-from ..pregel.types import ContextT, InputT, OutputT, RunnableConfig, StateT
+from ..pregel.types import ContextT, InputT, OutputT, RunnableConfig, Schedule, StateT
 from .branch import BranchWriter
 from .fields import config_of
 from .input_check import InputCheck
@@ -31,7 +30,6 @@ from .spec import GraphSpec, NodeSpec
 from .validate import complete_successors
 
 if TYPE_CHECKING:  # loaded for graphs that use them
-    from ..pregel.program.flow import Flow
     from .validation import KeyValidators
 
 
@@ -84,29 +82,24 @@ class CompiledStateGraph(Pregel[StateT, ContextT, InputT, OutputT]):
 
 def compile_graph(
     spec: GraphSpec,
-    checkpointer: BaseCheckpointSaver | bool | None,
-    name: str,
-    breakpoints: tuple[Any, Any],
     compiled_class: type[CompiledStateGraph[Any, Any, Any, Any]] = CompiledStateGraph,
-    observer: Any = None,
-    make_compiler: Callable[[GraphSpec], Compiler] | None = None,
+    schedule: Schedule = "supersteps",
     budgets: tuple[Budget, ...] = (),
     version: str | None = None,
+    observer: Any = None,
     **options: Any,
 ) -> CompiledStateGraph[Any, Any, Any, Any]:
     """Make a Pregel of a valid graph.
 
     Args:
-        breakpoints: before which nodes, and after which.
         compiled_class: what to make.
-        options: what a `Pregel` takes besides: `context_schema`, `store`, `cache`, `debug`,
-            `executor`.
-        observer: of all its runs; see `StateGraph.compile`.
-        make_compiler: None for graphs that run in supersteps.
+        schedule: when its tasks start.
         budgets: limits of what its threads spend.
         version: the name of this version.
+        observer: of all its runs; see `StateGraph.compile`.
+        options: what a `Pregel` takes besides.
     """
-    compiler = Compiler(spec) if make_compiler is None else make_compiler(spec)
+    compiler = ReadyCompiler(spec) if schedule == "ready" else Compiler(spec)
     output = spec.schemas[spec.output_schema]
     triggers = compiler.make_channels()
     nodes = compiler.make_nodes()
@@ -122,11 +115,7 @@ def compile_graph(
         input_channels=START,
         output_channels=ROOT if root else tuple(output.channels),
         stream_channels=ROOT if root else tuple(spec.channels),
-        interrupt_before_nodes=breakpoints[0],
-        interrupt_after_nodes=breakpoints[1],
         stream_mode="updates",
-        checkpointer=checkpointer,
-        name=name,
         observer=(*read_observers(observer), *spec.node_observers()),
         **options,
     )
@@ -218,8 +207,6 @@ class Compiler:
         """What leads to what; None if no node's turn depends on it."""
         if self.deferred < 2 and not any(join.waves for join in self.joins):
             return None
-        from ..pregel.program.flow import make_flow
-
         return make_flow(self.joins, complete_successors(self.spec), triggers)
 
     def make_input_check(self) -> Callable[[Any], None]:
@@ -337,6 +324,32 @@ class Compiler:
             routed = self._restrict(self.scope, name)
             writers.append(BranchWriter(label, branch, selection, routed, passthrough))
         return tuple(writers)
+
+
+class ReadyCompiler(Compiler):
+    """A `Compiler` for schedule="ready": a node starts when its own inputs are there."""
+
+    def __init__(self, spec: GraphSpec) -> None:
+        super().__init__(spec)
+        # What holds a node back is known from where others say they go.
+        self.declared = complete_successors(spec)
+
+    def make_flow(self, triggers: Mapping[str, Channel]) -> Flow | None:
+        """What holds each node back."""
+        from ..pregel.schedule.slots import OpenTasks  # for graphs that use it
+
+        successors = complete_successors(self.spec)
+        plain = complete_successors(replace(self.spec, joins=()))
+        # Who waits at one that opens for any, or for some, does not wait for the rest.
+        waiting = tuple(join for join in self.spec.joins if join.kind != "count")
+        ways = complete_successors(replace(self.spec, joins=waiting))
+        gathering = [join for join in self.joins if join.kind == "all"]
+        return replace(
+            make_flow(self.joins, successors, triggers),
+            holders=find_holders(ways, plain, START),
+            gathering=tuple(find_gathering(join, ways, START) for join in gathering),
+            make_open=OpenTasks,
+        )
 
 
 class SpentWriter(Writer):

@@ -29,7 +29,8 @@ def check_graph(
 
     Args:
         advise: whether to warn.
-        in_supersteps: it runs in these, so that branches of unequal length do not meet.
+        in_supersteps: whether it runs in these, where branches of unequal length do not meet; else
+            with schedule="ready".
 
     Raises:
         InvalidGraphError: with a sentence for every mistake.
@@ -46,9 +47,11 @@ def _find_advice(graph: GraphSpec, in_supersteps: bool) -> list[str]:
     found = [*find_unreachable(graph), *find_starving(graph), *find_strangers(graph)]
     ends = [end for _, end in graph.edges if end != END]
     ends += [join.target for join in graph.joins if join.kind == "all" and join.target != END]
+    if not in_supersteps:
+        successors = find_successors(graph)
+        found += [*find_undeclared(successors), *find_side_branches(graph, successors)]
     # In most graphs no two edges lead to one node, and no more has to be looked at.
-    if in_supersteps and len(set(ends)) < len(ends):
-
+    elif len(set(ends)) < len(ends):
         found += find_uneven(graph)
     return found
 
@@ -202,6 +205,32 @@ def _chosen_nodes(graph: GraphSpec) -> set[str]:
             if len(ends) > 1:
                 found |= ends
     return found
+
+
+def find_undeclared(successors: Mapping[str, set[str]]) -> Iterator[str]:
+    """With schedule="ready": a sentence for each node that holds all others back."""
+    for name, ends in sorted(successors.items()):
+        if ANYWHERE in ends and name != START:
+            yield (
+                f"node {name!r} has a router that does not say where it goes: with "
+                "schedule='ready' no other node starts while it is under way, or what leads to it. "
+                'Give its ends: a path_map, or -> Literal["a", "b"]'
+            )
+
+
+def find_side_branches(graph: GraphSpec, successors: Mapping[str, set[str]]) -> Iterator[str]:
+    """With schedule="ready": a sentence for each node outside a loop that each turn starts."""
+    for source, end in sorted(graph.edges):
+        if end == END or graph.nodes[end].defer:
+            continue
+        in_loop = source in walk(successors.get(source, ()), successors)
+        if in_loop and source not in walk([end], successors):
+            yield (
+                f"node {end!r} is started by each turn of a loop through {source!r} that it does "
+                "not lead back to: with schedule='ready' the loop does not wait for it, so it may "
+                "run less often than the loop turns. To run it in each turn, let it lead back into "
+                "the loop, or use supersteps. To run it once, at the end, set defer=True"
+            )
 
 
 # -- branches of unequal length: which nodes will run more than once -------------------------------

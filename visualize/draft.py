@@ -55,7 +55,7 @@ def make_draft(spec: GraphSpec, xray: bool | int = False) -> Drawing:
     missing = sorted(named - spec.nodes.keys() - spec.handlers.keys())
     blank = NodeSpec(read_callable(lambda state: None, "unknown"), spec.schemas[spec.state_schema])
     filled = replace(spec, nodes={**spec.nodes, **dict.fromkeys(missing, blank)})
-    model = extract(compile_graph(filled, None, "StateGraph", ((), ())), xray)
+    model = extract(compile_graph(filled, name="StateGraph"), xray)
     # In a drawing, a node without edges leads to END; here it may still get some.
     open_ends = {*missing, START} - {source for source, ends in leads.items() if END in ends}
     edges = [e for e in model.edge_records if e.source not in open_ends or e.target != END]
