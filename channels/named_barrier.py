@@ -95,6 +95,10 @@ class Barrier(BaseChannel[None, Value, Stored]):
         text = f"value {stranger!r} is not in {{{known}}}, the names this barrier waits for"
         return InvalidUpdateError(name_key(self, text))
 
+    def copy(self) -> Self:
+        """A second barrier in the same state."""
+        return clone(self)
+
     def __eq__(self, other: object) -> bool:
         """Whether the class and the names are the same."""
         return type(self) is type(other) and self.names == getattr(other, "names", None)
@@ -214,10 +218,6 @@ class NamedBarrierValueAfterFinish(Barrier[Value, tuple[set[Value], bool]]):
         new.finished = finished and new.seen == self.names
         return new
 
-    def copy(self) -> Self:
-        """A second barrier in the same state."""
-        return clone(self)
-
 
 class WaveBarrier(Barrier[Value, tuple[list[Value], bool, list[str | int]]]):
     """Gathers names in waves and opens once in each: when enough of the `names` have been written.
@@ -332,10 +332,6 @@ class WaveBarrier(Barrier[Value, tuple[list[Value], bool, list[str | int]]]):
         new.seen = self.names.intersection(seen)
         new.opened, new.late = opened and bool(new.seen), frozenset(late)
         return new
-
-    def copy(self) -> Self:
-        """A second barrier in the same state."""
-        return clone(self)
 
     def __eq__(self, other: object) -> bool:
         """Whether the class, the names and the number are the same."""

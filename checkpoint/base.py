@@ -14,7 +14,6 @@ from types import GenericAlias
 from typing import Any, ClassVar
 
 from .errors import CheckpointConflictError
-from .opening import Closable
 from .overrides import (
     commit_by_parts,
     drive,
@@ -67,6 +66,7 @@ from .records import (
     write_index,
 )
 from .serde import Blob, Serializer
+from .threads import Closable
 
 __all__ = [
     "BaseCheckpointSaver", "CHECKPOINT_FORMAT", "CLAIM", "CONTINUES", "CONTROL_WRITES",

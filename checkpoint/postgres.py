@@ -10,7 +10,6 @@ from typing import Any, Self, TypeVar
 
 from .errors import CheckpointConflictError, StorageError, UnserializableError
 from .integrity import Integrity
-from .opening import Opening
 from .overrides import stores_at_once
 from .records import (
     CheckpointTuple,
@@ -25,7 +24,6 @@ from .records import (
 )
 from .retention import Retention
 from .serde import Serializer
-from .sql.commit_pipeline import CommitPipeline
 from .sql.pages import Listed, Page
 from .sql.postgres_server import (
     POOL_SIZE,
@@ -38,6 +36,7 @@ from .sql.postgres_server import (
 from .sql.postgres_session import (
     NOT_DRAWN,
     CommitBatch,
+    CommitPipeline,
     PostgresSession,
     bind_commits,
     commit_together,
@@ -56,6 +55,7 @@ from .sql.rows import (
 )
 from .sql.saver import SqlSaver, is_due
 from .sql.write_rows import CommitRows, apply_commit
+from .threads import Opening
 
 __all__ = ["ConnectionLostError", "OutOfReachError", "PostgresSaver"]
 

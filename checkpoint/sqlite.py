@@ -12,7 +12,6 @@ from typing import Any, Self
 
 from .errors import StorageError
 from .integrity import Integrity
-from .opening import Opening
 from .records import TaskWrites, Transacted, TransactionPlace
 from .retention import Retention
 from .serde import Serializer
@@ -37,7 +36,7 @@ from .sql.sqlite_database import (
 )
 from .sql.sqlite_tables import ROW, SCHEMA, SPACE, STATEMENTS
 from .sql.write_rows import CommitRows
-from .threads import Result
+from .threads import Opening, Result
 
 __all__ = ["SqliteSaver"]
 

@@ -9,7 +9,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 from weakref import WeakSet
 
 if TYPE_CHECKING:
@@ -164,21 +165,15 @@ class _Seat:
         self.taken.acquire()
 
 
+@dataclass(slots=True, eq=False)
 class _Call:
     """One call of a coroutine's: made on a thread, answered on the coroutine's loop."""
 
-    __slots__ = ("_args", "_context", "_function", "_future", "_loop")
-
-    def __init__(
-        self,
-        loop: AbstractEventLoop,
-        future: Future[Any],
-        context: Context,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-    ) -> None:
-        self._loop, self._future, self._context = loop, future, context
-        self._function, self._args = function, args
+    _loop: AbstractEventLoop
+    _future: Future[Any]
+    _context: Context
+    _function: Callable[..., Any]
+    _args: tuple[Any, ...]
 
     def __call__(self) -> None:
         future = self._future
@@ -240,3 +235,52 @@ def _end_all() -> None:
 atexit.register(_end_all)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
+
+
+class Closable(AsyncCaller):
+    """Closes itself at the end of a `with` or `async with` block."""
+
+    def close(self) -> None:
+        """Let go of connections and files; here there are none."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._acall(self.close)
+        self._end_threads()
+
+
+class _HasClose(Protocol):
+    def close(self) -> None: ...
+
+
+Opened = TypeVar("Opened", bound=_HasClose)
+
+
+class Opening(Generic[Opened]):
+    """What `from_conn_string` gives: opens as a `with` or `async with` block begins, and closes as
+    it ends. An async one opens and closes on a worker thread."""
+
+    def __init__(self, open: Callable[..., Opened], *args: Any, **options: Any) -> None:
+        self._open, self._args, self._options = open, args, options
+        self._opened: list[Opened] = []
+
+    def __enter__(self) -> Opened:
+        self._opened.append(self._open(*self._args, **self._options))
+        return self._opened[-1]
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.pop().close()
+
+    async def __aenter__(self) -> Opened:
+        return await call_on_thread(self.__enter__)
+
+    async def __aexit__(self, *_: object) -> None:
+        await call_on_thread(self.__exit__)

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import (
     Client,
@@ -95,13 +96,11 @@ class PoolExecutor(Executor):
         return Lost(why, final=True)
 
 
+@dataclass(eq=False)
 class _PoolHandle:
-    def __init__(
-        self, executor: PoolExecutor, future: Future[Any], inbox: EventInbox | None
-    ) -> None:
-        self._executor = executor
-        self._future = future
-        self._inbox = inbox
+    _executor: PoolExecutor
+    _future: Future[Any]
+    _inbox: EventInbox | None
 
     def result(self, timeout: float | None = None) -> bytes:
         try:

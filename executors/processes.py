@@ -21,6 +21,7 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
 from typing import Self
 from weakref import WeakKeyDictionary, WeakSet
@@ -368,13 +369,13 @@ def open_sentinel(process: subprocess.Popen[bytes]) -> int:
     return sentinel
 
 
+@dataclass(eq=False)
 class _ProcessHandle:
-    def __init__(self, executor: ProcessExecutor, call: RemoteCall, on_event: OnEvent) -> None:
-        self._executor = executor
-        self._call = call
-        self._on_event = on_event
-        self._worker: _Worker | None = None
-        self._id = b""
+    _executor: ProcessExecutor
+    _call: RemoteCall
+    _on_event: OnEvent
+    _worker: _Worker | None = None
+    _id: bytes = b""
 
     def result(self, timeout: float | None = None) -> bytes:
         due = None if timeout is None else time.monotonic() + timeout

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -261,6 +262,7 @@ class LazyRuntime(Runtime[Any]):
         return self.store
 
 
+@dataclass(eq=False)
 class AnswersProxy:
     """The answers that came with the call: an `AnswerLookup`.
 
@@ -270,13 +272,10 @@ class AnswersProxy:
         taken: the ids of those that it used for the first time.
     """
 
-    def __init__(
-        self, given: dict[str, Any], brought: dict[str, Any], asked: Sequence[str]
-    ) -> None:
-        self.given = given
-        self.asked = asked
-        self.taken: list[str] = []
-        self._brought = brought
+    given: dict[str, Any]
+    _brought: dict[str, Any]
+    asked: Sequence[str]
+    taken: list[str] = field(default_factory=list)
 
     def take(self, question: str) -> tuple[Any, ...]:
         """The answer to this question as a one-item tuple, empty if there is none."""
@@ -413,6 +412,7 @@ class RequestedOnce:
         return reply.known
 
 
+@dataclass(eq=False)
 class OnceKeeper:
     """The driver's side: keeps the effects of one attempt of a task.
 
@@ -422,9 +422,9 @@ class OnceKeeper:
         is_over: whether the attempt is: it must have no further effects.
     """
 
-    def __init__(self, task: DriverTask, is_over: Callable[[], bool]) -> None:
-        self._task, self._is_over = task, is_over
-        self._records: dict[str, EffectRecord] = {}
+    _task: DriverTask
+    _is_over: Callable[[], bool]
+    _records: dict[str, EffectRecord] = field(default_factory=dict)
 
     def reply(self, data: bytes) -> bytes:
         """Answer a request. Does not raise an `Exception`: the worker is told of it."""

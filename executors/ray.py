@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
+from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any
@@ -98,14 +99,12 @@ class _TaskHandle:
         _cancel(self._ref)
 
 
+@dataclass(eq=False)
 class _StreamHandle:
-    def __init__(
-        self, items: Any, on_event: OnEvent, deliver: Callable[[bytes, bytes | None], None]
-    ) -> None:
-        self._items = items
-        self._deliver = deliver
-        self._next: Any = None
-        self._on_event = on_event
+    _items: Any
+    _on_event: OnEvent
+    _deliver: Callable[[bytes, bytes | None], None]
+    _next: Any = None
 
     def result(self, timeout: float | None = None) -> bytes:
         while True:

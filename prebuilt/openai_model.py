@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 from ..extras import install_command
-from ..graph.messages.contents import strip_messages
 from ..graph.messages.models import note_response
+from ..graph.messages.normalize import strip_messages
 
 Message = dict[str, Any]
 

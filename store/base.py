@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Required, cast
 from typing_extensions import TypedDict
 
 from ..channels.base import MISSING, Missing, StateGraphError
-from ..checkpoint.opening import Closable
+from ..checkpoint.threads import Closable
 
 Namespace = tuple[str, ...]
 """Where an item lies: a tuple of segments. Nothing in a segment is special, `.` and NUL

@@ -135,13 +135,13 @@ def _children(value: Any, step: str | int | Every) -> list[Any]:
     return []
 
 
+@dataclass(eq=False)
 class _PathReader:
     """Reads one path from left to right."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.at = 0
-        self.depth = 0  # inside how many braces
+    text: str
+    at: int = 0
+    depth: int = 0  # inside how many braces
 
     def read(self) -> Path:
         path = self.path()

@@ -15,7 +15,6 @@ from typing import Any, Self
 from zlib import crc32
 
 from ..checkpoint.errors import StorageError
-from ..checkpoint.opening import Opening
 from ..checkpoint.sql.postgres_server import (
     POOL_SIZE,
     SECONDS,
@@ -26,12 +25,12 @@ from ..checkpoint.sql.postgres_server import (
     Wire,
     is_clash,
 )
+from ..checkpoint.threads import Opening
 from .base import IndexConfig, Namespace, Result, TTLConfig
 from .batch import ItemRow, Plan
 from .lookups import Dialect, Part, Place
-from .machine import this_network
 from .namespaces import below, encode_namespace
-from .sql import LIVE, NEWEST, SqlStore
+from .sql import LIVE, NEWEST, SqlStore, this_network
 from .values import to_json
 from .vectors import Vectors
 

@@ -4,8 +4,12 @@ database answers by its indexes. The statements are theirs."""
 from __future__ import annotations
 
 import json
+import os
+import platform
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from .base import Item, Namespace
@@ -115,3 +119,24 @@ class SqlStore(LocalStore):
 def _text(key: str | bytes) -> str:
     """A key: a database whose texts cannot hold a NUL keeps it as bytes."""
     return key if isinstance(key, str) else key.decode()
+
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_NETWORK = Path("/proc/self/ns/net")
+
+
+@cache
+def this_machine() -> str:
+    """The same for all processes that share a kernel, in whatever containers."""
+    try:
+        return _BOOT.read_text().strip()
+    except OSError:
+        return platform.node()
+
+
+def this_network() -> str:
+    """The same for all processes for which `localhost` is the same."""
+    try:
+        return f"{this_machine()} {os.stat(_NETWORK).st_ino}"
+    except OSError:
+        return this_machine()

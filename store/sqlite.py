@@ -16,14 +16,13 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from ..checkpoint.errors import StorageError
-from ..checkpoint.opening import Opening
 from ..checkpoint.sql.sqlite_database import Database, GroupWriter, Target, identity_of
+from ..checkpoint.threads import Opening
 from .base import IndexConfig, Namespace, Result, TTLConfig
 from .batch import ItemRow, Plan
 from .lookups import FIELDS, Dialect, Part, Place
-from .machine import this_machine
 from .namespaces import below, encode_namespace
-from .sql import LIVE, SqlStore
+from .sql import LIVE, SqlStore, this_machine
 from .values import to_json
 from .vectors import Vectors
 

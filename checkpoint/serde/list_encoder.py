@@ -7,11 +7,15 @@ of encoding it. The bytes are those that `Serializer.dumps` gives.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from gc import is_tracked
+from itertools import chain, compress, repeat
+from operator import add, is_
 from typing import Any
 
+from .codec import Codec
 from .delta import Blob, GrownBlob, join_list, list_body, make_append
-from .frozen import FindCodec, FrozenItems, copy_texts, equals_texts, freeze_items
 
 LEAST_ITEMS = 64
 """Shorter lists are encoded whole."""
@@ -139,15 +143,13 @@ class ListEncoder:
         return _Block(len(items), frozen, list_body(payload))
 
 
+@dataclass(slots=True, eq=False)
 class _Block:
     """Some items in a row: frozen, and as bytes without their list."""
 
-    __slots__ = ("count", "frozen", "payload")
-
-    def __init__(self, count: int, frozen: FrozenItems | None, payload: bytes) -> None:
-        self.count = count
-        self.frozen = frozen
-        self.payload = payload
+    count: int
+    frozen: FrozenItems | None
+    payload: bytes
 
     def join(self, other: _Block) -> _Block:
         """One block of both."""
@@ -155,3 +157,94 @@ class _Block:
         if self.frozen is not None and other.frozen is not None:
             frozen = self.frozen + other.frozen
         return _Block(self.count + other.count, frozen, self.payload + other.payload)
+
+
+FindCodec = Callable[[type], Codec | None]
+Parts = tuple[bytes | list[Any], ...]
+
+
+@dataclass(slots=True)
+class FrozenItems:
+    """Some items in a row, as they were.
+
+    Args:
+        types: of each one.
+        parts: class → the parts of its instances: all first ones in a row, all second ones, and so
+            on. Sets are those of the items until they are copied.
+    """
+
+    types: list[type]
+    parts: dict[type, Parts]
+
+    def __add__(self, other: FrozenItems) -> FrozenItems:
+        parts = dict(self.parts)
+        for cls, added in other.parts.items():
+            parts[cls] = tuple(map(add, parts[cls], added)) if cls in parts else added
+        return FrozenItems(self.types + other.types, parts)
+
+    def copy_sets(self) -> None:
+        """Keep the items' sets as they are now."""
+        for cls, parts in self.parts.items():
+            copies = [part if type(part) is bytes else [*map(set, part)] for part in parts]
+            self.parts[cls] = tuple(copies)
+
+
+def freeze_items(
+    items: Sequence[Any], find_codec: FindCodec, dumps: Callable[[Any], Blob]
+) -> FrozenItems | None:
+    """Some items as they are now, but for their sets; None if it cannot be told of a class what the
+    bytes of its instances depend on.
+
+    Raises:
+        UnserializableError: one cannot be stored.
+
+    >>> from stategraph.checkpoint import Serializer
+    >>> message = {"role": "user", "content": ["hi"]}
+    >>> frozen = freeze_items([message], lambda cls: None, Serializer().dumps)
+    >>> frozen == freeze_items([message], lambda cls: None, Serializer().dumps)
+    True
+    >>> message["content"].append("ho")
+    >>> frozen == freeze_items([message], lambda cls: None, Serializer().dumps)
+    False
+    """
+    types = [*map(type, items)]
+    parts: dict[type, Parts] = {}
+    for cls in dict.fromkeys(types):
+        some = [*compress(items, map(is_, types, repeat(cls)))]
+        plain: list[list[Any]] = [some]
+        sets: list[list[Any]] = []
+        if cls in _AS_LISTS:
+            plain = [[*map(list, some)]]
+        elif cls not in _PLAIN:
+            codec = find_codec(cls)
+            if codec is None or codec.parts is None:
+                return None
+            plain, sets = codec.parts(some)
+        parts[cls] = (*[list_body(dumps(part)[1]) for part in plain], *sets)
+    return FrozenItems(types, parts)
+
+
+def copy_texts(items: Sequence[Any]) -> list[dict[str, str | None]] | None:
+    """Copies of dicts of nothing but text, for `equals_texts`; None if these items are others."""
+    if any(map(is_tracked, items)) or not {*map(type, items)} <= {dict}:
+        return None
+    values = chain.from_iterable(map(dict.values, items))
+    if {*map(type, values)} <= _TEXT and {*map(type, set().union(*items))} <= {str}:
+        return [*map(dict.copy, items)]
+    return None
+
+
+def equals_texts(texts: list[dict[str, str | None]], items: list[Any]) -> bool:
+    """Whether items are what they were when `copy_texts` copied them, but for the order of their
+    keys."""
+    # Equal is not the same: an `OrderedDict` equals a dict, a member of an enum its text. CPython
+    # tracks what can be part of a circle: all such objects, and a dict that holds one. To ask for
+    # that is as quick as to ask for the type of each item, where a look at each value would take
+    # three times as long (benchmark P21). Where each dict is tracked, nothing is a text.
+    return not any(map(is_tracked, items)) and texts == items
+
+
+_PLAIN = frozenset((dict, list, str, int, float, bool, bytes, type(None)))
+"""What the packer knows itself."""
+_AS_LISTS = frozenset((tuple, set, frozenset))
+_TEXT = frozenset((str, type(None)))

@@ -43,10 +43,9 @@ class Registry:
         """Let instances of exactly this class be stored. Usable as a decorator.
 
         Dataclasses, enums, named tuples, pydantic models, exceptions and subclasses of `str` need
-        nothing more. A
-        TypedDict is a plain dict and needs no registering. Registering another class under the same
-        key replaces the first, whose instances are refused from then on: they would be loaded as
-        another type.
+        nothing more. A TypedDict is a plain dict and needs no registering. Registering another
+        class under the same key replaces the first, whose instances are refused from then on: they
+        would be loaded as another type.
 
         Args:
             encode: instance → a value that can be stored. Give both or neither.
@@ -60,6 +59,16 @@ class Registry:
         Raises:
             TypeError: this is not a class, or it needs `encode` and `decode`; or these are given
                 for subclasses.
+
+        >>> from dataclasses import dataclass
+        >>> from stategraph.checkpoint import Serializer, register
+        >>> @register
+        ... @dataclass
+        ... class Point:
+        ...     x: int
+        >>> serializer = Serializer()
+        >>> serializer.loads(serializer.dumps(Point(1)))
+        Point(x=1)
         """
         if is_typeddict(cls):
             return cls
@@ -145,25 +154,5 @@ def _below(cls: type) -> Iterator[type]:
 DEFAULT = Registry()
 """What `register` fills and every `Serializer` starts from."""
 
-
-def register(
-    cls: AnyClass,
-    *,
-    encode: Encode | None = None,
-    decode: Encode | None = None,
-    name: str | None = None,
-    subclasses: bool = False,
-) -> AnyClass:
-    """Let instances of exactly this class be stored by every checkpointer; see `Registry.register`.
-
-    >>> from dataclasses import dataclass
-    >>> from stategraph.checkpoint import Serializer, register
-    >>> @register
-    ... @dataclass
-    ... class Point:
-    ...     x: int
-    >>> serializer = Serializer()
-    >>> serializer.loads(serializer.dumps(Point(1)))
-    Point(x=1)
-    """
-    return DEFAULT.register(cls, encode=encode, decode=decode, name=name, subclasses=subclasses)
+register = DEFAULT.register
+"""Lets instances of a class be stored by every checkpointer."""

@@ -8,6 +8,7 @@ the place in a refusal.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UnserializableError
@@ -25,6 +26,7 @@ _MAX_LEVELS = 250
 _PLAIN = frozenset((type(None), bool, float, bytes))
 
 
+@dataclass(eq=False)
 class StrictEncoder:
     """Encodes one value step by step, so that the packer takes it without further questions.
 
@@ -35,20 +37,13 @@ class StrictEncoder:
         objects: how many stored objects already lie around the value.
     """
 
-    def __init__(
-        self,
-        find: Callable[[type], Codec | None],
-        pack_plain: Callable[[Any, int], bytes],
-        error: Callable[[BaseException, int], bytes],
-        objects: int,
-    ) -> None:
-        self._find = find
-        self._pack_plain = pack_plain
-        self._error = error
-        self._objects = objects
-        self._levels = 0
-        self._path: list[tuple[str, Any]] = []
-        self._open: set[int] = set()
+    _find: Callable[[type], Codec | None]
+    _pack_plain: Callable[[Any, int], bytes]
+    _error: Callable[[BaseException, int], bytes]
+    _objects: int
+    _levels: int = 0
+    _path: list[tuple[str, Any]] = field(default_factory=list)
+    _open: set[int] = field(default_factory=set)
 
     def pack(self, value: Any) -> bytes:
         """The value as bytes.

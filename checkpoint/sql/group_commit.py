@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import StorageError
@@ -191,6 +192,7 @@ class GroupCommit(WriteQueue):
         return made
 
 
+@dataclass(slots=True, eq=False)
 class QueuedWrite:
     """One write, and its outcome.
 
@@ -199,21 +201,12 @@ class QueuedWrite:
         loop: the event loop of a coroutine.
     """
 
-    __slots__ = ("args", "error", "function", "loop", "result", "waiter")
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        waiter: Any,
-        loop: AbstractEventLoop | None = None,
-    ) -> None:
-        self.function: Callable[..., Any] = function
-        self.args: tuple[Any, ...] = args
-        self.waiter: Any = waiter
-        self.loop: AbstractEventLoop | None = loop
-        self.result: Any = None
-        self.error: BaseException | None = None
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    waiter: Any
+    loop: AbstractEventLoop | None = None
+    result: Any = None
+    error: BaseException | None = None
 
     @property
     def is_awaited(self) -> bool:

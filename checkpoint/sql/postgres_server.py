@@ -33,12 +33,12 @@ from .postgres_address import (
     read_surroundings,
     without_secrets,
 )
-from .postgres_prepared import RowMaker
 from .postgres_wire import (
     ALIVE,
     SERVER_ALIVE,
     LateError,
     Patient,
+    RowMaker,
     Wire,
     is_proven,
     outside_transaction,

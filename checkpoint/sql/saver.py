@@ -30,7 +30,6 @@ from ..retention import EVERY
 from ..serde import Blob
 from ..threads import Result
 from .copying import copy_namespaces
-from .posts import copy_posts, find_posts, pack_post, take_posts
 from .pruner import SqlPruner
 from .pruning import keep_only, set_head
 from .queries import SqlSession, find_row, lock_namespaces
@@ -412,3 +411,37 @@ class SqlSaver(SqlPruner):
                 pairs.append((each.key(self._integrity), each.id, to, copy.id))
             copy_namespaces(session, pairs)
             copy_posts(session, self._key(source_thread_id, ""), self._key(target_thread_id, ""))
+
+
+def pack_post(key: ThreadKey, writes: Sequence[tuple[str, Blob]]) -> bytes:
+    """Return a post as the bytes of its row."""
+    return key.pack("post", [key.thread_id], [(name, *blob) for name, blob in writes])
+
+
+def find_posts(session: SqlSession, key: ThreadKey) -> list[Post]:
+    """Return the waiting posts, in the order of ids.
+
+    Raises:
+        DamagedError: one is damaged.
+    """
+    found = []
+    for id, data in session.rows("posts", key.thread_id):
+        content = key.unpack("post", [key.thread_id], data)
+        found.append(Post(id, [(name, (form, payload)) for name, form, payload in content]))
+    return found
+
+
+def take_posts(session: SqlSession, thread_id: str, commit: Commit) -> None:
+    """Delete the posts that a commit takes, in its transaction.
+
+    Raises:
+        CheckpointConflictError: some are already gone, and would be in two supersteps.
+    """
+    if session.run("take_posts", thread_id, [*commit.taken]) != len(commit.taken):
+        raise CheckpointConflictError(thread_id, commit.checkpoint_ns, commit.head, commit.head)
+
+
+def copy_posts(session: SqlSession, key: ThreadKey, to: ThreadKey) -> None:
+    """Copy the waiting posts of a thread, in order."""
+    for post in find_posts(session, key):
+        session.run("add_post", to.thread_id, pack_post(to, post.writes))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..builtin import BuiltinSaver
@@ -53,13 +54,14 @@ def check_methods(saver: Any) -> None:
             )
 
 
+@dataclass(eq=False)
 class UserFunction:
     """The function of a transaction. An error that it raises rolls the transaction back, and is
     kept apart from the checkpointer's own errors."""
 
-    def __init__(self, saver: Any, function: Callable[[Any], TaskWrites]) -> None:
-        self._saver, self._function = saver, function
-        self.error: BaseException | None = None
+    _saver: Any
+    _function: Callable[[Any], TaskWrites]
+    error: BaseException | None = None
 
     def call(self, connection: Any, tables: frozenset[str] | None = None) -> TaskWrites:
         """Call the function.

@@ -1,9 +1,8 @@
 """Conversations as state: the reducer for lists of messages, and what nodes call to send messages
 while they run. No model library is loaded here."""
 
-from .contents import strip_messages
 from .models import acall_model, call_model
-from .normalize import REMOVE_ALL_MESSAGES, AnyMessage, RemoveMessage
+from .normalize import REMOVE_ALL_MESSAGES, AnyMessage, RemoveMessage, strip_messages
 from .reducer import Format, MessagesState, add_messages
 from .streaming import astream_text, emit_message_delta, push_message, stream_text
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, overload
 from typing_extensions import TypedDict
 
 from ...channels.aggregate import FOLDING, FOR_TYPE
+from ...channels.base import MISSING
 from ...pregel.program.callables import members_of
 from ...pregel.program.writes import shown
 from ...pregel.run.tokens import is_message, is_removal, message_id, with_id
@@ -24,18 +25,11 @@ Format = Literal["openai", "langchain-openai"]
 _FORMATS = (None, "openai", "langchain-openai")
 
 
-class _Unset:
-    """The default of arguments that were not given."""
-
-
-_UNSET = _Unset()
-
-
 @overload
 def add_messages(left: Any, right: Any, *, format: Format | None = None) -> list[AnyMessage]: ...
 @overload
 def add_messages(*, format: Format | None = None) -> Callable[[Any, Any], list[AnyMessage]]: ...
-def add_messages(left: Any = _UNSET, right: Any = _UNSET, *, format: Format | None = None) -> Any:
+def add_messages(left: Any = MISSING, right: Any = MISSING, *, format: Format | None = None) -> Any:
     """Merge messages into a list of messages: the reducer of `MessagesState`.
 
     A message whose id is in the list replaces that one in its place; any other is appended. A
@@ -77,10 +71,10 @@ def add_messages(left: Any = _UNSET, right: Any = _UNSET, *, format: Format | No
     """
     if format not in _FORMATS:
         raise ValueError(f'format must be None or "openai", got {format!r}')
-    if left is _UNSET and right is _UNSET:
+    if left is MISSING and right is MISSING:
         return _with_format(format)
     for side, given in (("left", left), ("right", right)):
-        if given is _UNSET:
+        if given is MISSING:
             raise missing_error(side)
     if left is None:
         raise missing_error("left")

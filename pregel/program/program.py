@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # loaded by graphs that have one
     from .flow import Flow
 
 
+@dataclass(slots=True, eq=False)
 class Reader:
     """A selection of channels that is read as a dict. Equal selections share one Reader, and so one
     read (benchmark P10).
@@ -39,13 +40,8 @@ class Reader:
         managed: keys computed per task.
     """
 
-    __slots__ = ("keys", "managed")
-
-    def __init__(
-        self, keys: tuple[str, ...], managed: tuple[tuple[str, type[ManagedValue]], ...]
-    ) -> None:
-        self.keys: tuple[str, ...] = keys
-        self.managed: tuple[tuple[str, type[ManagedValue]], ...] = managed
+    keys: Final[tuple[str, ...]]
+    managed: Final[tuple[tuple[str, type[ManagedValue]], ...]]
 
 
 class NodeCache:

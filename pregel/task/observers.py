@@ -6,7 +6,7 @@ observer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pkgutil import resolve_name
 from types import MappingProxyType
@@ -220,6 +220,7 @@ def extend_job(config: Any) -> Any:
 # -- one attempt -----------------------------------------------------------------------------------
 
 
+@dataclass(eq=False)
 class ObservedAttempt:
     """One attempt of a task, for who calls its function: surrounds that. What surrounds it is
     pickled for attempts that run elsewhere.
@@ -229,13 +230,9 @@ class ObservedAttempt:
         tell: tells all observers; None where the function runs in another process.
     """
 
-    def __init__(
-        self,
-        watchers: Sequence[Watcher],
-        task: TaskInfo,
-        tell: Callable[..., None] | None = None,
-    ) -> None:
-        self._watchers, self._task, self._tell = watchers, task, tell
+    _watchers: Sequence[Watcher]
+    _task: TaskInfo
+    _tell: Callable[..., None] | None = None
 
     def lose_worker(self, error: BaseException) -> None:
         """Tell that the worker that ran it has died."""
@@ -286,15 +283,16 @@ def load_attempt(data: bytes, loads: Callable[[bytes], Any]) -> ObservedAttempt:
     return ObservedAttempt([read_one(loads(part), None) for part in parts], task)
 
 
+@dataclass(eq=False)
 class _Outcome:
     """How a surrounded function has ended, the last time it was called."""
 
-    called = False
+    _observer: Observer
+    _method: str
+    _function: Callable[[], Any]
+    called: bool = False
     result: Any = None
     error: BaseException | None = None
-
-    def __init__(self, observer: Observer, method: str, function: Callable[[], Any]) -> None:
-        self._observer, self._method, self._function = observer, method, function
 
     def call(self) -> Any:
         self.called, self.error, self.result = True, None, None

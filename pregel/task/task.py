@@ -7,6 +7,7 @@ A task is a plain record. Ids, config and runtime are built only when somebody l
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
 from time import perf_counter
@@ -512,6 +513,7 @@ class Task:
         return f"Task({self.name!r}, path={self.path!r})"
 
 
+@dataclass(slots=True, eq=False)
 class TaskAnswers:
     """The answers to the questions of one task, as `running.AnswerLookup`.
 
@@ -520,11 +522,8 @@ class TaskAnswers:
         inside: those of the runs between the holder and the task, the innermost first.
     """
 
-    __slots__ = ("_holder", "_inside")
-
-    def __init__(self, holder: Task, inside: tuple[TaskLedger[Task], ...]) -> None:
-        self._holder = holder
-        self._inside = inside
+    _holder: Task
+    _inside: tuple[TaskLedger[Task], ...]
 
     @property
     def given(self) -> dict[str, Any]:

@@ -19,9 +19,8 @@ from stategraph.checkpoint.errors import StorageError, UnserializableError
 from stategraph.checkpoint.postgres import LARGE, PostgresSaver
 from stategraph.checkpoint.records import address
 from stategraph.checkpoint.retention import Retention
-from stategraph.checkpoint.sql.postgres_prepared import PreparedStatements
 from stategraph.checkpoint.sql.postgres_server import ConnectionLostError
-from stategraph.checkpoint.sql.postgres_wire import LateError
+from stategraph.checkpoint.sql.postgres_wire import LateError, PreparedStatements
 from stategraph.testing import Commits
 
 WAIT = 20

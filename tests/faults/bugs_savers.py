@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 
 import stategraph.checkpoint.postgres as postgres
-import stategraph.checkpoint.sql.commit_pipeline as pipeline
 import stategraph.checkpoint.sql.group_commit as group_commit
+import stategraph.checkpoint.sql.postgres_session as pipeline
 import stategraph.checkpoint.sql.sqlite_database as database
 import stategraph.pregel.drivers.journal as journal
 import stategraph.store.postgres as postgres_store

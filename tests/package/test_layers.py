@@ -17,7 +17,7 @@ from kit.source import FILES, ROOT, name_of, packages, tree_of
 MAY_IMPORT = {
     "channels": [],
     "checkpoint": [".channels"],
-    "store": [".channels", ".checkpoint.serde", ".checkpoint.digest", ".checkpoint.keys", ".checkpoint.sql.sqlite_database", ".checkpoint.sql.postgres_server", ".checkpoint.errors", ".checkpoint.opening", ".checkpoint.threads"],
+    "store": [".channels", ".checkpoint.serde", ".checkpoint.digest", ".checkpoint.keys", ".checkpoint.sql.sqlite_database", ".checkpoint.sql.postgres_server", ".checkpoint.errors", ".checkpoint.threads"],
     "pregel": [".channels", ".checkpoint", ".store"],
     "executors": [".pregel"],
     "graph": [".channels", ".checkpoint", ".store", ".pregel"],

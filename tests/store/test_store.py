@@ -38,8 +38,8 @@ from stategraph.store import (
     SearchOp,
     UnchangedOp,
     escape,
-    machine,
     matches,
+    sql,
 )
 from stategraph.store.namespaces import begins_with, below, decode_namespace, encode_namespace
 from stategraph.store.paths import parse, walk
@@ -1215,12 +1215,12 @@ def test_a_replaced_file_of_the_same_name_is_another_store(tmp_path):
 
 
 def test_a_machine_without_proc_goes_by_its_name(monkeypatch, tmp_path):
-    assert machine.this_machine() in machine.this_network() != machine.this_machine()
-    monkeypatch.setattr(machine, "_BOOT", tmp_path / "none")
-    monkeypatch.setattr(machine, "_NETWORK", tmp_path / "none")
-    machine.this_machine.cache_clear()
-    assert machine.this_network() == machine.this_machine() == platform.node()
-    machine.this_machine.cache_clear()
+    assert sql.this_machine() in sql.this_network() != sql.this_machine()
+    monkeypatch.setattr(sql, "_BOOT", tmp_path / "none")
+    monkeypatch.setattr(sql, "_NETWORK", tmp_path / "none")
+    sql.this_machine.cache_clear()
+    assert sql.this_network() == sql.this_machine() == platform.node()
+    sql.this_machine.cache_clear()
 
 
 # -- the room -------------------------------------------------------------------------------------------------------

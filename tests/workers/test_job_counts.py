@@ -17,9 +17,8 @@ from stategraph import START, Command, Pregel, Runtime, StateGraph, interrupt
 from stategraph.checkpoint.errors import StorageError
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sql import postgres_tables
-from stategraph.checkpoint.sql.postgres_prepared import PreparedStatements
 from stategraph.checkpoint.sql.postgres_server import ConnectionLostError
-from stategraph.checkpoint.sql.postgres_wire import Patient, Wire
+from stategraph.checkpoint.sql.postgres_wire import Patient, PreparedStatements, Wire
 from stategraph.pregel.drivers import journal
 from stategraph.workers import Queue, tables
 from stategraph.workers.jobs import Job, JobName, hash_name
