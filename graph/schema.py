@@ -348,11 +348,8 @@ def is_schema(hint: Any) -> bool:
     cls = typing.get_origin(hint) or hint
     if not isinstance(cls, type) or cls.__module__ in ("builtins", "typing"):
         return False
-    return _has_keys(cls) and any(not key.startswith("_") for key in _annotated_names(cls))
-
-
-def _annotated_names(cls: type) -> list[str]:
-    return [key for c in cls.__mro__ for key in get_annotations(c, format=Format.FORWARDREF)]
+    annotated = (get_annotations(each, format=Format.FORWARDREF) for each in cls.__mro__)
+    return _has_keys(cls) and any(not key.startswith("_") for keys in annotated for key in keys)
 
 
 # -- the keys of a graph's state, gathered from all of its schemas ---------------------------------
