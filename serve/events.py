@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from starlette.responses import StreamingResponse
-from starlette.types import Send
+from starlette.types import Receive, Scope, Send
 
 from .encode import decode, encode
 from .json_messages import add_type, for_clients
@@ -84,6 +84,13 @@ class EventStream(StreamingResponse):
     """Sends the parts of a `text/event-stream`, and a comment now and then."""
 
     media_type = "text/event-stream"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send all parts, until the reader leaves."""
+        # Of servers by ASGI 2.4 Starlette expects that `send` fails then, and listens to no other
+        # sign: it would not notice while nothing is sent.
+        asgi = {**scope["asgi"], "spec_version": "2.3"}
+        await super().__call__({**scope, "asgi": asgi}, receive, send)
 
     async def stream_response(self, send: Send) -> None:
         """Send all parts."""

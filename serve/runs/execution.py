@@ -73,7 +73,7 @@ class Execution:
         self.events.add("error", described)
 
     def close(self) -> None:
-        """Tell all readers and waiting clients that the run has ended."""
+        """Tell all readers and waiting clients that the run has ended, or goes on elsewhere."""
         if self.ended.is_set():
             return
         try:
@@ -94,8 +94,7 @@ class Execution:
     def leave(self) -> None:
         """Leave the run to the next server."""
         self.is_left = True
-        self.events.close()
-        self.ended.set()
+        self.close()
 
     async def answer(self) -> bytes:
         """Wait for the end of the run and return its final state as JSON.

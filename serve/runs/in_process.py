@@ -241,10 +241,7 @@ class Runs(Runner):
         """Tell all readers that a run has ended here, and keep it for those that reconnect."""
         self._live.pop(execution.id, None)
         self._open.remove(execution.id)
-        if execution.is_left:
-            execution.leave()
-        else:
-            execution.close()
+        execution.close()
         self._ended.add(execution)
 
     def _status_at_end(self, execution: Execution) -> str | None:

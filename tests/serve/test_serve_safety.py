@@ -17,7 +17,7 @@ from serving import RUN, Gates, flow_app, make_flow
 from stategraph.checkpoint.errors import StorageError
 from stategraph.serve import Limits, create_app, guards, service
 from stategraph.serve.bodies import Body, RunBody
-from stategraph.serve.events import PIECE_BYTES, EventLog
+from stategraph.serve.events import PIECE_BYTES, EventLog, stream
 from stategraph.store import GetOp, InMemoryStore, PutOp
 
 
@@ -444,3 +444,28 @@ async def test_pages_of_an_origin_that_is_named_may_use_the_server(headers, stat
 def test_an_origin_that_no_browser_sends_is_refused(origin):
     with pytest.raises(ValueError, match="an origin must be like https"):
         flow_app(origins=[origin])
+
+
+async def test_an_idle_stream_ends_when_its_reader_leaves_also_under_asgi_2_4():
+    closed = asyncio.Event()
+
+    async def parts():
+        try:
+            yield b": first\n\n"
+            await asyncio.Event().wait()
+        finally:
+            closed.set()
+
+    async def receive():
+        await sent.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        if message["type"] == "http.response.body":
+            sent.set()
+
+    sent = asyncio.Event()
+    scope = {"type": "http", "asgi": {"version": "3.0", "spec_version": "2.4"}}
+    async with asyncio.timeout(5):
+        await stream(parts())(scope, receive, send)
+    assert closed.is_set()
