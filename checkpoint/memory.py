@@ -18,6 +18,7 @@ from typing import Any, cast
 from .builtin import BuiltinSaver
 from .diff import complete_commit, diff_checkpoint
 from .errors import CheckpointConflictError
+from .labels import UNLABELLED, LabelIndex, has_new_labels, label_choices, labels_of, names_thread
 from .memory_chain import (
     KEYFRAME,
     Chain,
@@ -27,6 +28,7 @@ from .memory_chain import (
     add_needed,
     by_age,
     count_bytes,
+    has_metadata,
     make_keyframe,
     make_record,
     merge_newest,
@@ -117,6 +119,7 @@ class InMemorySaver(BuiltinSaver):
         self._threads: dict[str, dict[str, Chain]] = {}
         self._posts = PostTable()
         self._sequence = 0
+        self._labels = LabelIndex()
         # The sequence of each namespace's newest checkpoint; the highest is the last.
         self._newest: OrderedDict[Place, int] = OrderedDict()
         self._is_sorted = True
@@ -161,22 +164,23 @@ class InMemorySaver(BuiltinSaver):
         with self._lock:
             edge = None if before is None else self._edge(before, self._select(config))
             wanted = coordinates(config)[2] if config is not None else None
-            namespaces = self._select(config)
-            if filter:  # few fit: looking at each once is quicker than keeping all chains in order
-                fitting = [
-                    (thread_id, name, record)
-                    for thread_id, name, chain in namespaces
-                    for record in chain.records.values()
-                    if filter.items() <= record.metadata.items() and wanted in (None, record.id)
-                ]
-                found = iter(sorted(fitting, key=by_age))
-            else:
-                found = merge_newest(
-                    (chain.newest(), newest_first(thread_id, name, chain, wanted))
-                    for thread_id, name, chain in namespaces
+            chains = self._search(filter) if config is None and names_thread(before) else None
+            fitting = (
+                (
+                    chain.newest(),
+                    (
+                        each
+                        for each in newest_first(thread_id, name, chain, wanted)
+                        if (edge is None or each[2].sequence < edge)
+                        and has_metadata(each[2].metadata, filter)
+                    ),
                 )
-            if edge is not None:
-                found = (each for each in found if each[2].sequence < edge)
+                for thread_id, name, chain in (self._select(config) if chains is None else chains)
+            )
+            if filter:  # few fit: looking at each once is quicker than keeping all chains in order
+                found = iter(sorted((each for _, part in fitting for each in part), key=by_age))
+            else:
+                found = merge_newest(fitting)
             chosen = tuple(islice(found, limit))
         return map(self._read, chosen)
 
@@ -225,6 +229,14 @@ class InMemorySaver(BuiltinSaver):
         chains = self._threads.get(thread_id, {}).items()
         found = [(thread_id, name, each) for name, each in chains if only is None or name == only]
         return iter(sorted(found, key=lambda each: each[2].newest(), reverse=True))
+
+    def _search(self, wanted: Mapping[str, Any] | None) -> Sequence[Namespace] | None:
+        """The namespaces that may have checkpoints with this metadata; None if the labels do not
+        tell."""
+        choices = label_choices(wanted)
+        if not choices:
+            return None
+        return [(*place, self._threads[place[0]][place[1]]) for place in self._labels.find(choices)]
 
     def _edge(self, before: RunnableConfig, chains: Iterable[Namespace]) -> int:
         """The sequence of the checkpoint that `before` names, by its thread or among what is
@@ -370,12 +382,22 @@ class InMemorySaver(BuiltinSaver):
         chain.shrink(record)
         if record.distance >= KEYFRAME:
             record = make_keyframe(record)
+        if not record.metadata.keys() <= UNLABELLED:
+            self._label((thread_id, checkpoint_ns), chain, record)
         self._sequence += 1
         record.sequence = self._sequence
         chain.add(record)
         self._threads.setdefault(thread_id, {})[checkpoint_ns] = chain
         self._newest[thread_id, checkpoint_ns] = self._sequence
         self._newest.move_to_end((thread_id, checkpoint_ns))
+
+    def _label(self, place: tuple[str, str], chain: Chain, record: ChainRecord) -> None:
+        """Let a namespace be found by the metadata of its next record."""
+        head = chain.records.get(chain.head or "")
+        if has_new_labels(record.metadata, head.metadata if head else None):
+            labels = labels_of(record.metadata)
+            chain.labels |= labels
+            self._labels.add(place, labels)
 
     def _record(
         self, where: Place, expected: Expected | None, writes: Mapping[str, Sequence[TaskWrites]]
@@ -412,8 +434,10 @@ class InMemorySaver(BuiltinSaver):
         check_names(thread_id)
         with self._lock:
             self._posts.forget(str(thread_id))
-            for checkpoint_ns in self._threads.pop(str(thread_id), {}):
+            chains = self._threads.pop(str(thread_id), {})
+            for checkpoint_ns, chain in chains.items():
                 self._newest.pop((str(thread_id), checkpoint_ns), None)
+                self._labels.drop((str(thread_id), checkpoint_ns), chain.labels)
 
     def delete_for_runs(self, run_ids: Collection[str]) -> None:
         """Delete the checkpoints, with their writes, whose metadata names one of these runs.
@@ -479,6 +503,7 @@ class InMemorySaver(BuiltinSaver):
             self._threads[target_thread_id] = copies
             for name, chain in copies.items():
                 self._note_newest((target_thread_id, name), chain)
+                self._labels.add((target_thread_id, name), chain.labels)
             self._posts.copy(source_thread_id, target_thread_id)
 
     def stored_bytes(self, thread_ids: Collection[str]) -> int:
@@ -493,6 +518,8 @@ class InMemorySaver(BuiltinSaver):
         chain = chains[checkpoint_ns]
         if len(kept) < len(chain.records):
             chains[checkpoint_ns] = rebuild(chain, kept)
+            gone = chain.labels - chains[checkpoint_ns].labels
+            self._labels.drop((thread_id, checkpoint_ns), gone)
             self._note_newest((thread_id, checkpoint_ns), chains[checkpoint_ns])
         # Writes may wait for a checkpoint that comes later.
         if not chains[checkpoint_ns].records and not chains[checkpoint_ns].writes:

@@ -14,6 +14,8 @@ from heapq import heappop, heappush
 from itertools import chain as chained
 from typing import Any, NamedTuple
 
+from ..channels.base import MISSING
+from .labels import labels_of
 from .records import CHECKPOINT_FORMAT, Commit, TaskWrites
 from .retention import add_continued, add_origins, find_origins, nearest_kept
 from .serde import Blob
@@ -196,6 +198,8 @@ class Chain:
     head: str | None = None
     long: dict[str, tuple[StoredBlob, Blob]] = field(default_factory=dict)
     """The long values that the head's last steps wrote: as stored, and whole."""
+    labels: set[int] = field(default_factory=set)
+    """The labels of all records; see `labels`."""
 
     def newest(self) -> int:
         """The sequence of the newest record; 0 if there is none."""
@@ -259,6 +263,8 @@ def rebuild(chain: Chain, kept: Collection[str]) -> Chain:
             fresh.parent_id = nearest_kept(parents, record.id, kept)
         renewed[id(record)] = fresh
         new.add(fresh)
+        if chain.labels:
+            new.labels |= labels_of(fresh.metadata)
     _cut_buffers(new)
     new.revisions = {id: each for id, each in chain.revisions.items() if id in chain.writes}
     new.writes = {
@@ -348,3 +354,8 @@ def newest_first(thread_id: str, name: str, chain: Chain, wanted: str | None) ->
     if wanted is None:
         return ((thread_id, name, record) for record in reversed(chain.records.values()))
     return iter([(thread_id, name, chain.records[wanted])] if wanted in chain.records else ())
+
+
+def has_metadata(metadata: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
+    """Whether a checkpoint's metadata has these keys and values."""
+    return not wanted or all(metadata.get(key, MISSING) == each for key, each in wanted.items())

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from ..labels import labels_of
 from ..records import SLOT
 from ..retention import RetentionLimits, add_continued, add_origins, find_origins, nearest_kept
 from ..serde import Blob
-from .label_index import labels_of
 from .queries import NEWEST, Row, SqlSession, TailReader, read_chain
 from .read_rows import materialize, read_writes
 from .rows import (

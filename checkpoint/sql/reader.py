@@ -11,6 +11,7 @@ from ...channels.base import MISSING
 from ..builtin import BuiltinSaver
 from ..errors import DamagedError, StorageError
 from ..integrity import Integrity
+from ..labels import label_choices, names_thread
 from ..records import (
     Checkpoint,
     CheckpointTuple,
@@ -25,7 +26,7 @@ from ..records import (
 )
 from ..retention import Retention
 from ..serde import Serializer
-from .label_index import add_missing_labels, find_labelled, label_choices, names_thread
+from .label_index import add_missing_labels, find_labelled
 from .listing import ListingCheck
 from .pages import MOST_ROWS, MOST_VALUES, Fits, Listed, Page, read_page
 from .queries import (

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..labels import UNLABELLED, has_new_labels, labels_of
 from ..records import Commit, TaskWrites, check_names
 from ..serde import Blob
 from ..serde.delta import (
@@ -14,7 +15,6 @@ from ..serde.delta import (
     join_run,
     opening_length,
 )
-from .label_index import UNLABELLED, has_new_labels, labels_of
 from .rows import (
     SELF,
     ChannelValue,

@@ -21,7 +21,7 @@ from stategraph import END, START, StateGraph
 from stategraph.checkpoint import InMemorySaver, Retention
 from stategraph.checkpoint.encryption import Encryption
 from stategraph.checkpoint.errors import DamagedError
-from stategraph.checkpoint.sql.label_index import label_choices, labels_of
+from stategraph.checkpoint.labels import label_choices, labels_of
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 RELEASES = sorted((Path(__file__).parent / "releases").glob("threads-*.db"))
@@ -176,14 +176,18 @@ def test_a_superstep_writes_labels_only_when_its_metadata_changes(tmp_path):
 
 def test_unused_labels_are_dropped(tmp_path):
     """Each run has an id of its own: with a retention the index does not grow for ever."""
+    memory = InMemorySaver(retention=Retention(keep_last=2))
     with SqliteSaver.from_conn_string(str(tmp_path / "t.db"), retention=Retention(keep_last=2)) as saver:
-        app = graph(saver)
-        for number in range(80):
-            app.invoke({"items": []}, on("t", request=number))
+        for each in (memory, saver):
+            app = graph(each)
+            for number in range(80):
+                app.invoke({"items": []}, on("t", request=number))
         ((count,),) = saver._database.execute("SELECT count(*) FROM labels").fetchall()
-        assert count <= 20
-        saver.delete_thread("t")
+        assert count <= 20 and len(memory._labels._places) <= 20
+        for each in (memory, saver):
+            each.delete_thread("t")
         assert saver._database.execute("SELECT count(*) FROM labels").fetchall() == [(0,)]
+        assert not memory._labels._places
 
 
 def test_what_is_encrypted_has_no_labels(tmp_path):
