@@ -57,7 +57,7 @@ def drive(request):
 def no_leaks(request, monkeypatch):
     """Fails a test that leaves an asyncio task pending, a thread that is no daemon of the engine's, or a module of its
     folder `tmp_path`: another test would import it in the place of its own."""
-    before = set(threading.enumerate())
+    before, imported = set(threading.enumerate()), {*sys.modules}
     pending = []
     run = asyncio.run
 
@@ -78,7 +78,7 @@ def no_leaks(request, monkeypatch):
         thread.join(timeout=1)  # one that is about to end is no leak
     assert not [thread for thread in left if thread.is_alive()], f"threads were left running: {left}"
     if (folder := request.node.funcargs.get("tmp_path")) is not None:
-        strangers = forget_modules(folder)
+        strangers = forget_modules(folder, imported)
         assert not strangers, f"modules were left in sys.modules: {strangers}"
 
 

@@ -120,6 +120,7 @@ def test_pruning_in_steps_gives_the_result_of_one_transaction(tmp_path, seed, mo
         assert found[0] == found[1]
 
 
+@pytest.mark.trial
 def test_the_checks_of_savers_hold_where_every_thread_is_long(in_steps):
     report = check_saver(
         lambda folder: SqliteSaver.from_conn_string(str(folder / "t.db"), synchronous="off"),

@@ -267,6 +267,7 @@ def test_a_list_that_grows_is_stored_once(desk):
     assert len(grown[0].buffer) <= 203 * 210 + 20
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("edit", [0, 5, -1])
 def test_an_edited_list_takes_few_deltas_to_read(desk, edit):
     run = desk.run()

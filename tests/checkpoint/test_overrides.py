@@ -158,6 +158,7 @@ def test_a_saver_with_async_methods_alone_serves_async_runs():
     assert asyncio.run(app.ainvoke(Command(resume="yes"), THREAD))["log"] == ["in", "first", "yes", "last"]
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("name", ["put", "aput"])
 def test_a_retention_applies_where_put_is_overridden(kind, name, opened):
     saver = opened(counting(kind, (name,)), retention=Retention(keep_last=3))

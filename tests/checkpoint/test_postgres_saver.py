@@ -273,6 +273,7 @@ def test_damage_is_reported_and_not_taken_for_a_prune(saver):
 # -- servers that go, hang or refuse ----------------------------------------------------------------------------
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 def test_a_run_continues_after_its_server_was_restarted(drive, server, postgres, mode):
     builder = StateGraph(Log)

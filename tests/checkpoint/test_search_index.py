@@ -174,6 +174,7 @@ def test_a_superstep_writes_labels_only_when_its_metadata_changes(tmp_path):
         assert count == [1, 0, 1]
 
 
+@pytest.mark.trial
 def test_unused_labels_are_dropped(tmp_path):
     """Each run has an id of its own: with a retention the index does not grow for ever."""
     memory = InMemorySaver(retention=Retention(keep_last=2))

@@ -103,6 +103,7 @@ def test_each_table_is_pruned_with_its_thread(stored):
     assert stored.count() == {table: {} for table in before} | {"posts": before["posts"]}
 
 
+@pytest.mark.trial
 def test_values_that_none_needs_any_more_go_with_a_later_pruning(stored):
     """A value stays without its checkpoint as long as others build on it, and no longer."""
     graph = chain_of(State, a=lambda state: {"log": ["a" * 400]})

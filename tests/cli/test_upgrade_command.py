@@ -76,6 +76,7 @@ def test_a_thread_that_breaks_fails_with_the_reason_as_json(shop, tmp_path, caps
     ]
 
 
+@pytest.mark.trial
 def test_an_old_graph_that_cannot_be_loaded_is_named(shop, capsys):
     db, old = shop
     with pytest.raises(SystemExit, match="2"):

@@ -197,6 +197,7 @@ def test_a_store_that_cannot_be_opened_is_reported_with_the_node(drive, one, tmp
     assert drive.invoke(app, {})["log"] == ["Noted"], "it is tried again"
 
 
+@pytest.mark.trial
 def test_a_missing_file_is_reported_and_not_created(drive, tmp_path):
     path = tmp_path / "a.db"
     with ProcessExecutor(1) as fresh, SqliteStore.from_conn_string(str(path)) as store:
@@ -280,6 +281,7 @@ class Defiant(InMemoryStore):
         raise OSError("no")
 
 
+@pytest.mark.trial
 def test_a_process_closes_what_it_has_opened_and_the_child_of_a_fork_opens_its_own(log):
     code = f"""if True:
         import os

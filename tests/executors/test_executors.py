@@ -322,6 +322,7 @@ def lets_it_tell(state: State):
     stategraph.get_stream_writer()("of this call")
 
 
+@pytest.mark.trial
 def test_late_messages_of_a_call_are_not_taken_for_another_runs(tmp_path):
     with ProcessExecutor(1) as one:
         for node, heard in ((tells_later, []), (lets_it_tell, ["of this call"])):
@@ -347,6 +348,7 @@ def test_a_closed_executor_says_so(drive):
         drive.invoke(app, {})
 
 
+@pytest.mark.trial
 def test_there_are_no_more_processes_than_wanted(drive):
     with ProcessExecutor(1) as processes:
         graph = StateGraph(State).add_node(where)
@@ -411,6 +413,7 @@ def hears_ctrl_c():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("made", [two_stay, two_tasks_stay])
 def test_ctrl_c_ends_the_calls_under_way(hears_ctrl_c, tmp_path, made):
     def interrupt():
@@ -633,6 +636,7 @@ def is_free(path):
         return True
 
 
+@pytest.mark.trial
 def test_another_driver_resumes_after_a_kill(processes, drive, tmp_path):
     code = f"from kit import executor_graphs; executor_graphs.be_a_driver({str(tmp_path)!r})"
     driver = subprocess.Popen([sys.executable, "-c", code])

@@ -116,6 +116,7 @@ def test_an_invalid_response_is_an_error_after_three_workers(two, tmp_path, act)
         within_patience(lambda: graph_of(hostile_nodes.hostile, executor=two).invoke(always))
 
 
+@pytest.mark.trial
 def test_a_worker_that_writes_between_two_calls_is_replaced_and_costs_nothing(one, tmp_path):
     app, plain = graph_of(hostile_nodes.writes_later, executor=one), graph_of(forking_nodes.plain, executor=one)
     app.invoke({"token": "t", "folder": str(tmp_path)})

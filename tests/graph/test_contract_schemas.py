@@ -201,6 +201,7 @@ def fitting(described, whole):
     return simple[described["type"]]
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("schema", SCHEMAS, ids=str)
 @pytest.mark.filterwarnings("ignore:the input has the unknown key")
 @settings(deadline=None)
@@ -306,6 +307,7 @@ def schema_of(schema):
     return pydantic.TypeAdapter(schema).json_schema()
 
 
+@pytest.mark.trial
 @pytest.mark.filterwarnings("ignore:Item .fixed. on TypedDict")  # pydantic says that it does not guard ReadOnly
 @pytest.mark.parametrize("schema", [int | None, list[int], Model, Aliased, Generic_[int], Data, Typed, Partial, Cat | Dog], ids=str)
 @settings(deadline=None)

@@ -166,9 +166,9 @@ def each_case(names, cases):
     return make
 
 
-def forget_modules(folder):
-    """Import no more what lies in this folder; the names of what was imported from there."""
-    files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+def forget_modules(folder, known=frozenset()):
+    """Import no more what lies in this folder; the names of what was imported from there, none of which is among `known`."""
+    files = {name: getattr(sys.modules[name], "__file__", None) for name in sys.modules.keys() - known}
     found = [name for name, file in files.items() if file and file.startswith(str(folder))]
     for name in found:
         del sys.modules[name]

@@ -219,6 +219,7 @@ def test_a_store_in_a_database_is_used_as_on_the_driver(drive, executor, new_sto
     assert kept[1] == kept[0] and len(kept[0]) == 3
 
 
+@pytest.mark.trial
 def test_async_functions_await_the_store_on_their_own_event_loops(drive, far, new_store):
     app = row(recalls_in_time, executor=far, store=new_store())
     for _ in range(3):
@@ -263,6 +264,7 @@ def test_a_worker_that_dies_counts_as_an_attempt(world, mortal, tmp_path):
     assert (tmp_path / "tries").read_text() == "xxx"
 
 
+@pytest.mark.trial
 def test_a_worker_that_dies_is_detected_though_a_child_keeps_its_files_open(world, mortal, tmp_path):
     app = graph_of(dies_beside_a_child, executor=mortal)
     try:
@@ -301,6 +303,7 @@ def test_an_attempt_that_times_out_is_ended(world, far, ends_for_real, tmp_path)
     (tmp_path / "go").touch()
 
 
+@pytest.mark.trial
 def test_a_cancelled_run_ends_its_calls(world, far, ends_for_real, tmp_path):
     app = two_stay(executor=far)
     began = time.monotonic()
@@ -402,6 +405,7 @@ def test_an_effect_is_recorded_before_once_returns(drive, far, tmp_path):
     assert found["log"] == ["receipt for book"]
 
 
+@pytest.mark.trial
 def test_a_killed_worker_repeats_an_effect_only_if_it_was_not_recorded(world, mortal, tmp_path):
     app = paying(pays_and_dies, mortal, InMemorySaver())
     assert world.invoke(app, {"texts": [str(tmp_path)]}, CONFIG)["log"] == ["receipt for book", "receipt for pen"]
@@ -428,6 +432,7 @@ def test_a_run_that_records_nothing_before_its_end_has_no_effect(drive, far, tmp
     assert charged(tmp_path) == []
 
 
+@pytest.mark.trial
 def test_an_abandoned_attempt_has_no_effect(world, far, ends_for_real, tmp_path):
     again = RetryPolicy(max_attempts=2, initial_interval=0)
     graph = StateGraph(State).add_node("pay", waits_and_pays, timeout=1.0, retry_policy=again).add_edge(START, "pay")

@@ -80,6 +80,7 @@ def way(trial):
     return "" if found is None else f"{found.where.removeprefix('run 1, ')}: {found.what}"
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("name", AGENTS)
 def test_all_nodes_run_and_do_what_they_did(agents, name):
     trials = agents[name].whatif()

@@ -68,6 +68,7 @@ def lab(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.trial
 def test_run_says_what_differs_and_charges_nobody(folder):
     done = lab(folder, "run", "shop_of_test.py:app", "--db", "threads.db", "--replace", "charge=shop_of_test:cheaper")
     assert done.returncode == 0, done.stderr
@@ -134,6 +135,7 @@ def test_a_gate_exits_with_1(folder):
     assert chosen.returncode == 2 and "--recordings runs all that are there" in chosen.stderr
 
 
+@pytest.mark.trial
 def test_a_judge_that_raises_does_not_exit_as_the_gate(folder):
     failed = lab(folder, "run", "shop_of_test.py:app", "--db", "threads.db", "--judge", "shop_of_test:raises", "--worse", "0")
     assert failed.returncode == 2 and "KeyError: 'none'\njudge 'raises', thread 't3'" in failed.stderr

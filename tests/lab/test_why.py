@@ -189,6 +189,7 @@ class Counting(InMemorySaver):
             yield each
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("bad_at", [0, 1, 500, 777, 999])
 def test_since_reads_a_logarithm_of_the_steps(bad_at):
     app = make(bad_at, steps=1_000).copy({"checkpointer": (saver := Counting())})

@@ -307,6 +307,7 @@ def test_models_and_tools_of_an_agent_have_spans_by_the_semantic_conventions(dri
     assert chat.instrumentation_scope.schema_url == "https://opentelemetry.io/schemas/1.41.0"
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("streamed", [False, True])
 def test_what_a_server_says_of_its_answer_is_on_the_span_and_measured(drive, traced, streamed, monkeypatch):
     pytest.importorskip("openai")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 
+import pytest
 from kit.source import FILES, ROOT, tree_of
 
 Documented = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -26,7 +27,7 @@ def entries(node: Documented):
 
 
 def names(node: Documented) -> set[str]:
-    """A function's parameters; of a class all names in its body."""
+    """A function's parameters; of a class all names in its body, also as arguments of a dataclass with private fields."""
     if not isinstance(node, ast.ClassDef):
         return {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
     found = set()
@@ -35,7 +36,8 @@ def names(node: Documented) -> set[str]:
             found.add(getattr(each, field, None))
         if isinstance(each, ast.Constant) and isinstance(each.value, str):  # __slots__
             found.add(each.value)
-    return {name for name in found if isinstance(name, str)}
+    names = {name for name in found if isinstance(name, str)}
+    return names | {name.removeprefix("_") for name in names}
 
 
 def inherits(node: Documented):
@@ -43,6 +45,7 @@ def inherits(node: Documented):
     return not NO_FIELDS.issuperset(ast.unparse(base).split("[")[0] for base in bases)
 
 
+@pytest.mark.trial
 def test_each_documented_parameter_and_attribute_exists():
     unknown = [
         f"{FILES[module].relative_to(ROOT)}:{node.lineno} {node.name}: {name}"
@@ -55,6 +58,7 @@ def test_each_documented_parameter_and_attribute_exists():
     assert not unknown, "\n".join(unknown)
 
 
+@pytest.mark.trial
 def test_a_section_of_a_docstring_is_indented_to_its_end():
     """A line at the margin right below an entry is the end of one that was wrapped wrongly."""
     margins = [

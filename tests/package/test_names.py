@@ -59,6 +59,7 @@ PYTHONS = {"__", "__copy__", "__metadata__"}
 PREFIXES = (*names.ROUTING, "__pregel_", "__error_handler__", "__default_error_handler__")
 
 
+@pytest.mark.trial
 def test_a_reserved_name_is_spelled_in_one_file():
     reserved = {
         text
@@ -76,6 +77,7 @@ def test_a_reserved_name_is_spelled_in_one_file():
     assert not wrong, "\n".join(["import these from pregel/names.py:", *wrong])
 
 
+@pytest.mark.trial
 def test_namespaces_are_parsed_in_one_file():
     """Text methods with the separators of namespaces belong into names.py. The `module:name` of a command line is none."""
     parsing = {"split", "rsplit", "partition", "rpartition", "join", "startswith", "endswith", "isdigit"}

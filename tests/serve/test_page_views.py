@@ -48,6 +48,7 @@ def stack():
         yield stack
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize(("path", "status"), [
     ("steps?first=-1", 422), ("steps?count=x", 422), ("steps?count=9999999999", 422), ("steps?tip=other", 404),
     ("step?at=other", 404), ("task?at=open&id=x", 404), ("value?at=other&key=log", 404), ("compare?one=a&other=b", 404),

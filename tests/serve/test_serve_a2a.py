@@ -16,6 +16,7 @@ def seen():
         return run_client("a2a_client.py", url)
 
 
+@pytest.mark.trial
 def test_each_graph_has_a_card_and_the_first_is_the_servers(seen):
     assert seen["cards"] == ["desk", "flow", "0.3.0"]
 

@@ -67,6 +67,7 @@ async def test_a_thread_of_a_graph_without_a_version_is_free(server):
         assert (await run(client, **ANSWER)).json()["log"] == ["yes", "1"]
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("other", ["2", None])
 async def test_a_run_that_a_server_has_left_goes_on_with_its_version(server, monkeypatch, other):
     reached, gate = asyncio.Event(), asyncio.Event()

@@ -302,6 +302,7 @@ def test_memory_tests_only_items_with_the_text():
     assert sorted(tested) == ["100", "77"]
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("order", [(), ("status", "created_at")])
 def test_a_look_up_in_memory_gives_way_to_others(order):
     async def look():

@@ -127,6 +127,7 @@ def keys(items):
 # -- items ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.trial
 def test_an_item_is_found_from_its_put_to_its_delete(store):
     assert store.get(A, "k") is None
     store.put(("a", "b"), "k", {"x": 1, "y": [None, True, 1.5, {"z": "ü"}]})
@@ -1129,6 +1130,7 @@ def compare(steps, batch, other="sqlite"):
     assert answers[0] == answers[1]
 
 
+@pytest.mark.trial
 @settings(max_examples=4 * settings.default.max_examples)
 @given(steps)
 def test_sqlite_answers_as_memory_does(steps):

@@ -53,6 +53,7 @@ def check(model: GraphModel, layout: GraphLayout):
         assert all(inside(Box("", x, y, 0, 0), whole) for x, y in route.points)
 
 
+@pytest.mark.trial
 @given(graphs())
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
 def test_a_drawing_to_the_right_has_a_place_for_everything(described):

@@ -107,6 +107,7 @@ def holders(name):
     return [":".join(parts[: n + 1]) for n in range(len(parts))]
 
 
+@pytest.mark.trial
 @given(graphs())
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
 def test_the_networkx_graph_is_the_same(described):

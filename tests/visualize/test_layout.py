@@ -76,6 +76,7 @@ def test_nothing_lies_on_anything_else_in_small_drawings(model):
     check(model, arrange(model))
 
 
+@pytest.mark.trial
 @settings(max_examples=HALF, deadline=None, phases=[Phase.reuse, Phase.generate])  # too large to be made smaller
 @given(models(60))
 def test_nothing_lies_on_anything_else_in_drawings_of_60_nodes(model):

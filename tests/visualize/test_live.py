@@ -84,6 +84,7 @@ def format_error(drive, described: Described, owner, method, **options):
     return ends, history(app, config)
 
 
+@pytest.mark.trial
 @pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 @settings(max_examples=max(1, settings.default.max_examples // 2), suppress_health_check=[*HealthCheck])
 @given(described=graphs(failures=True), xray=st.booleans())
@@ -94,6 +95,7 @@ def test_watching_any_graph_gives_the_same_result_and_the_same_history(drive, de
     assert seen.progress.over and "running" not in seen.states.values()
 
 
+@pytest.mark.trial
 @pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 @settings(max_examples=max(1, settings.default.max_examples // 2), suppress_health_check=[*HealthCheck])
 @given(described=graphs(), xray=st.booleans())

@@ -37,6 +37,7 @@ def test_every_call_of_a_node_is_a_bar(graph, failing, drive):
         assert bars >= calls.count
 
 
+@pytest.mark.trial
 @look(0.4)
 @given(graph=graphs(), failing=st.lists(st.integers(1, 12), max_size=3))
 def test_every_stored_step_is_in_the_report_once_and_its_changes_lead_from_state_to_state(graph, failing, drive):

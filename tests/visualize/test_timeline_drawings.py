@@ -143,6 +143,7 @@ def test_calls_are_named_above_the_steps():
     ]  # fmt: skip
 
 
+@pytest.mark.trial
 def test_thousands_of_steps_are_drawn_small():
     steps = [step(n, task("tick" if n % 2 else "tock", (100 + n, 1))) for n in range(1, 10_001)]
     assert len(told_of(START, *steps).draw_svg()) < 400_000

@@ -188,6 +188,7 @@ def speaks(state, writer):
     return {"n": 1}
 
 
+@pytest.mark.trial
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="a mailbox is a socket of the file system")
 def test_a_silent_or_invalid_connection_blocks_no_other(monkeypatch, caplog):
     address = pools.open_mailbox().address
@@ -228,6 +229,7 @@ Worker(fleet.looped(step), sys.argv[1], poll=0.05).run()
 """
 
 
+@pytest.mark.trial
 def test_a_child_that_a_node_forked_does_not_keep_its_dead_workers_claims(postgres, queue, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     queue.submit("t", GIVEN)

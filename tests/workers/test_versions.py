@@ -77,6 +77,7 @@ def test_a_graph_without_a_version_leaves_those_of_versions_alone(postgres, queu
         assert queue.result("t", run_id=run, wait=60).value["log"] == ["1", "yes", "1"]
 
 
+@pytest.mark.trial
 def test_new_threads_go_to_the_newest_version_or_a_share_of_them(postgres, queue):
     with ExitStack() as fleet:
         for version in "12":

@@ -954,6 +954,7 @@ def test_the_command_line_runs_workers_and_lists_jobs(postgres, queue, tmp_path,
     assert capsys.readouterr().out == "there is no such worker\n"
 
 
+@pytest.mark.trial
 def test_a_worker_of_the_command_line_has_observers(postgres, queue, tmp_path):
     noting = "from stategraph import Observer\nfrom pathlib import Path\nclass Noting(Observer):\n"
     noting += "    def run_ended(self, run, status, seconds, error):\n        Path('noted').write_text(f'{run.thread_id} {status}')\n"

@@ -105,6 +105,7 @@ def test_a_step_takes_as_many_statements_with_300_live_threads_as_with_none(save
     assert alone == (4 if isinstance(saver, SqliteSaver) else 1)
 
 
+@pytest.mark.trial
 def test_the_first_step_on_a_thread_that_was_there_takes_no_more_than_the_others(saver, monkeypatch):
     app = loop(saver)
     runs = [on(number) for number in range(200)]
@@ -120,6 +121,7 @@ def test_the_first_step_on_a_thread_that_was_there_takes_no_more_than_the_others
     assert statements.count <= len(runs) * (reading + 3 * a_commit)  # the input, START, the node
 
 
+@pytest.mark.trial
 def test_nothing_is_kept_of_threads_that_have_ended(saver):
     app = loop(saver, steps=1)
     size = 200_000
@@ -136,6 +138,7 @@ def test_nothing_is_kept_of_threads_that_have_ended(saver):
     assert kept < 2 * size, f"{kept:,} bytes are kept of 40 threads of {size:,}"
 
 
+@pytest.mark.trial
 def test_a_run_that_has_ended_is_freed_without_the_collector(drive, local_saver):
     app = loop(local_saver, steps=1)
     gc.collect()

@@ -36,6 +36,7 @@ from stategraph.executors.proxies import TaskProxy
 # -- found again --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.trial
 def test_an_error_of_the_database_in_the_function_is_the_drivers_own(drive, bank):
     def wrong(connection):
         connection.execute("INSERT INTO missing VALUES (1)")

@@ -222,6 +222,7 @@ def under_way(saver):
     return sorted(each["node"] for each in find_under_way(saver.get_tuple(CONFIG).checkpoint).values())
 
 
+@pytest.mark.trial
 def test_a_cancelled_call_keeps_what_has_ended():
     async def cancel():
         started, ran = asyncio.Event(), []
@@ -248,6 +249,7 @@ def test_a_cancelled_call_keeps_what_has_ended():
     asyncio.run(cancel())
 
 
+@pytest.mark.trial
 async def test_calls_of_every_task_end_when_the_call_is_cut_off():
     """Also those of a task that has started some steps before the newest state."""
 

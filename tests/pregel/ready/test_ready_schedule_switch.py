@@ -41,6 +41,7 @@ def test_each_question_of_a_task_is_asked_once(drive, durability, schedules):
     assert sorted(state.values["log"]) == ["012", "a", "b"]
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("memory", [None, True])
 @each_case("schedules, inner", product(product((R, S), repeat=4), (R, S)))
 def test_a_nested_graph_resumes_where_it_stopped(drive, memory, schedules, inner):

@@ -514,6 +514,7 @@ def test_an_observer_that_does_not_return_the_result_warns(drive, caplog):
     assert "around() must return what call() returned, got None" in record.getMessage()
 
 
+@pytest.mark.trial
 def test_without_observers_nothing_of_them_is_loaded():
     import subprocess
 

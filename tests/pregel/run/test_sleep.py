@@ -283,6 +283,7 @@ def stop_at(saver, number, *, stored):
         watch(name)
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("stored", [False, True])
 def test_stopped_at_any_write_it_wakes_once_at_the_time_that_was_recorded(drive, clock, tmp_path, stored):
     ran = []
@@ -589,6 +590,7 @@ def test_without_a_checkpointer_a_sleep_waits_in_place_however_long_it_takes(dri
     assert waited.seconds == pytest.approx(HOUR)
 
 
+@pytest.mark.trial
 def test_in_a_subgraph_that_stores_nothing_it_waits_in_place(drive, saver, waited):
     app = graph({"inner": chain_of(Log, sleeper=an_hour(drive, [])).compile(checkpointer=False)}, saver)
     assert drive.invoke(app, {}, CONFIG) == {"log": ["woke"]}

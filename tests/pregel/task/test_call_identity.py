@@ -550,6 +550,7 @@ with SqliteSaver.from_conn_string(sys.argv[1]) as saver:
 """
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("start", [["shop.py"], ["-m", "shop"]])
 def test_a_thread_started_by_a_script_resumes_where_the_script_is_imported(tmp_path, start):
     (tmp_path / "shop.py").write_text(textwrap.dedent(SCRIPT))
