@@ -26,6 +26,7 @@ from stategraph.testing.conformance import GROUPS
 # -- ours -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.trial
 class TestSqliteSaverInMemory(Ours):
     durable = False
 
