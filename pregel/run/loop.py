@@ -122,6 +122,9 @@ def _take_steps(progress: LoopProgress) -> Effects:
                             yield GiveWay()
                         continue
                     if shown:
+                        # Looking may raise: that the tasks have finished is known by then.
+                        progress.enter(chosen)
+                        progress.move(chosen, "finishes")
                         show_ends(run, chosen)
                     yield from _fold(progress, chosen)
                     if output.breakpoint:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import operator
 import threading
+from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.drive import each_durability
-from kit.graphs import CONFIG
+from kit.graphs import CONFIG, chain_of
 
-from stategraph.channels import BinaryOperatorAggregate, LastValue
+from stategraph.channels import BinaryOperatorAggregate, LastValue, UntrackedValue
 from stategraph.checkpoint import InMemorySaver
 from stategraph.pregel import (
     ChannelWriteEntry,
@@ -537,3 +538,29 @@ def test_every_mode_at_once_at_every_point_of_leaving(drive, durability):
         thread.stream(INPUT, stream_mode=MODES, take=take, durability=durability)
         if take:
             assert thread.invoke(None) == {"x": ["i", "1", "2"], "y": ["2"]}, take
+
+
+class Odds(TypedDict, total=False):
+    x: Annotated[Any, UntrackedValue]
+    log: Annotated[list[str], operator.add]
+
+
+def test_a_step_is_kept_whose_end_cannot_be_shown():
+    class Odd(dict):
+        def get(self, key, default=None):
+            if key == "id":
+                raise RuntimeError("it has no id yet")
+            return super().get(key, default)
+
+    runs = []
+
+    def speak(state):
+        runs.append("speak")
+        return {"x": Odd(role="user", content="hi"), "log": ["speak"]}
+
+    chain = chain_of(Odds, speak=speak, last=lambda state: {"log": ["last"]})
+    app = chain.compile(checkpointer=InMemorySaver())
+    with pytest.raises(RuntimeError, match="no id yet"):
+        [*app.stream({"log": []}, CONFIG, stream_mode="messages")]
+    assert app.get_state(CONFIG).next == ("last",)
+    assert app.invoke(None, CONFIG)["log"] == ["speak", "last"] and runs == ["speak"]
