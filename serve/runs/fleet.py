@@ -20,7 +20,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -42,6 +41,8 @@ from .fleet_events import read_events
 from .runner import Runner, Stop, first_of, puts_of
 from .settler import Settler, is_as_told, is_parked, read_result, run_status
 
+SECONDS_TO_COUNT: Final = 0.1
+"""How old the count of open runs may be when a run is refused because of it."""
 SECONDS_BETWEEN_LOOKS: Final = 1.0
 """How often a server looks after the runs."""
 SECONDS_TO_SUBMIT: Final = 10.0
@@ -85,6 +86,7 @@ class FleetRuns(Runner):
         # Each can report the jobs and workers of all graphs.
         self.queue: Queue = next(iter(self._queues.values()))
         self._settler = Settler(graphs, records)
+        self._counted = 0.0
         self._told: set[str] = set()  # graphs that are not served, and have been logged
         self._workers = [
             Worker(
@@ -266,7 +268,8 @@ class FleetRuns(Runner):
     async def _settle(self, found: JobResult) -> None:
         """Record that a run has ended, whose place another one may take at once."""
         await self._settler.settle(found)
-        self._open.remove(found.run_id)
+        if not found.open:
+            self._open.remove(found.run_id)
 
     async def is_busy(self, thread_id: str) -> bool:
         """Return whether a run of the thread is in progress or waits."""
@@ -303,12 +306,26 @@ class FleetRuns(Runner):
             except Exception:
                 LOG.exception("the server could not look after its runs; it tries again")
 
+    async def check_room(self, owner: str) -> None:
+        try:
+            self._open.check(owner)
+        except Refused:  # runs that have ended at other servers may be counted still
+            if time.monotonic() - self._counted > SECONDS_TO_COUNT:
+                await self._count()
+            self._open.check(owner)
+
+    async def _count(self) -> list[Record]:
+        """Count the open runs of all servers anew; return the pointers to them."""
+        self._counted = time.monotonic()
+        found = await self._records.unfinished()
+        self._open.set({each["run_id"]: each["owner"] for each in found if not is_parked(each)})
+        return found
+
     async def look(self, patience: float) -> None:
         """Settle runs whose end nobody has waited for, submit those whose servers died before they
         could, if they were created at least `patience` seconds ago, and cancel those that were
         stopped."""
-        pointers = await self._records.unfinished()
-        self._open.set({each["run_id"]: each["owner"] for each in pointers if not is_parked(each)})
+        pointers = await self._count()
         if not pointers:
             return
         ids = [each["run_id"] for each in pointers]
@@ -331,7 +348,8 @@ class FleetRuns(Runner):
         run if it was stopped."""
         run_id, thread_id, graph_id = (pointer[n] for n in ("run_id", "thread_id", "graph_id"))
         record = await self._records.find("runs", run_id, thread_id)
-        if record is None:  # servers of before have left such pointers
+        if record is None:  # it was deleted
+            await self._cancel_job(pointer)
             await self._records.put(("unfinished", run_id, None, thread_id))
         elif status in OPEN:
             await self._settler.reopen(run_id, thread_id)
@@ -340,16 +358,16 @@ class FleetRuns(Runner):
                 self._told.add(graph_id)
                 LOG.warning("runs of the graph %r, which is not served, stay pending", graph_id)
         elif status is None and pointer.get("stopped"):
-            await self._settler.settle(JobResult(graph_id, thread_id, run_id, "cancelled"))
+            await self._settle(JobResult(graph_id, thread_id, run_id, "cancelled"))
         elif status is None:
             try:
                 await self.submit_job(record)
             except (ThreadBusyError, ValueError) as error:
                 LOG.warning("the run %s could not be submitted: %s", run_id, error)
                 failed = JobResult(graph_id, thread_id, run_id, "failed", error=error)
-                await self._settler.settle(failed)
+                await self._settle(failed)
         else:
-            await self._settler.settle(await self._result(pointer, 0))
+            await self._settle(await self._result(pointer, 0))
 
     # -- stop --------------------------------------------------------------------------------------
 
@@ -393,8 +411,9 @@ class FleetRuns(Runner):
         was_parked = await asyncio.to_thread(act, job.run_id, thread_id=job.thread_id)
         if was_parked and to_retry:
             await self._settler.reopen(job.run_id, job.thread_id)
-        elif was_parked and job.graph in self._queues:
-            await self._settler.settle(replace(job, status="cancelled", error=None))
+        elif was_parked and job.graph in self._queues:  # or was retried just before, and is at work
+            where = {"graph_id": job.graph, "thread_id": job.thread_id, "run_id": job.run_id}
+            await self._settle(await self._result(where, 0))
         return was_parked
 
     async def forget(self, thread_id: str, run_id: str | None = None) -> None:

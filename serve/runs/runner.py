@@ -100,7 +100,7 @@ class Runner(ABC):
         """
         if self.stopping.is_set():
             raise Refused(503, "the server is stopping: try again")
-        self._open.check(record["owner"])
+        await self.check_room(record["owner"])
         self._open.add(record["run_id"], record["owner"])
         try:
             await self._begin(record, thread, also)
@@ -108,6 +108,14 @@ class Runner(ABC):
             self._open.remove(record["run_id"], begun=False)
             raise
         self.news.tell(record["thread_id"])
+
+    async def check_room(self, owner: str) -> None:
+        """Check that one more run may begin.
+
+        Raises:
+            Refused: there are too many.
+        """
+        self._open.check(owner)
 
     @abstractmethod
     async def _begin(self, record: Record, thread: Record, also: Changes) -> None:

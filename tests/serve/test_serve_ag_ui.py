@@ -17,6 +17,7 @@ from serving import Gates, make_flow, serving
 
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.serve import create_app
+from stategraph.serve.protocols.ag_ui import routes
 from stategraph.serve.protocols.ag_ui.events import AgUiEvents
 from stategraph.store.sqlite import SqliteStore
 
@@ -247,6 +248,15 @@ def test_a_run_that_is_cancelled_says_so(url, gates):
     httpx.post(f"{url}/runs/cancel", json={"thread_id": page.thread, "status": "all"}).raise_for_status()
     running.join(20)
     assert page.events[-1].outcome.type == "cancelled"
+
+
+def test_a_run_that_begins_later_is_not_waited_for(url, monkeypatch):
+    page = Page(url)
+    later = {"assistant_id": "desk", "input": {}, "after_seconds": 3600}
+    httpx.post(f"{url}/threads", json={"thread_id": page.thread}).raise_for_status()
+    httpx.post(f"{url}/threads/{page.thread}/runs", json=later).raise_for_status()
+    monkeypatch.setattr(routes, "PATIENCE", 3600.0)
+    assert page.run("hi").type.value == "RUN_FINISHED"
 
 
 def test_a_page_that_leaves_stops_the_run(url, gates):

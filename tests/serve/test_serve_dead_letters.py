@@ -138,3 +138,15 @@ def test_a_deleted_thread_leaves_no_dead_letter(fleet, postgres):
     assert fleet.client.delete(f"/threads/{fleet.thread}").status_code == 204
     with Queue.from_conn_string(postgres, "flow") as queue:
         assert not queue.named(fleet.run), "its job is gone, too"
+
+
+def test_a_dead_letter_that_is_tried_again_while_it_is_dropped_is_recorded_as_it_stands(fleet, postgres, monkeypatch):
+    def cancel(self, run_id, **given):
+        """As if another server retried the job just before, and it began at once: it is told to end, and goes on."""
+        with psycopg.connect(postgres, autocommit=True) as direct:
+            direct.execute("UPDATE stategraph_jobs SET state = 'running', deaths = 0 WHERE state = 'parked'")
+        return True
+
+    monkeypatch.setattr(Queue, "cancel", cancel)
+    fleet.client.delete(f"/page/dead-letters/{fleet.run}")
+    fleet.sees("running", "busy")

@@ -15,6 +15,8 @@ from stategraph.checkpoint.memory import InMemorySaver
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import Limits
 from stategraph.serve.bodies import MOST_SETTINGS
+from stategraph.serve.runs import fleet
+from stategraph.serve.runs.fleet import SECONDS_TO_COUNT
 from stategraph.store.postgres import PostgresStore
 
 RUN = {"assistant_id": "flow", "input": {"topic": "slow"}}
@@ -104,6 +106,39 @@ async def test_servers_count_the_runs_of_one_another(postgres, gates):
             assert [(await begin(one)).status_code for _ in range(2)] == [200, 200]
             async with asking(flow_app(gates, **place)) as other:
                 assert (await begin(other)).status_code == 429
+
+
+async def test_a_run_that_ended_elsewhere_is_not_counted_when_another_would_be_refused(postgres, gates):
+    with ExitStack() as stack:
+        saver = stack.enter_context(PostgresSaver.from_conn_string(postgres))
+        store = stack.enter_context(PostgresStore.from_conn_string(postgres))
+        place = {"checkpointer": saver, "store": store, "queue": postgres, "workers": 0, "limits": Limits(runs=1)}
+        async with asking(flow_app(gates, **place)) as one:
+            begun = (await begin(one)).json()
+            async with asking(flow_app(gates, **place)) as other:
+                assert (await begin(other)).status_code == 429
+                path = f"/threads/{begun['thread_id']}/runs/{begun['run_id']}"
+                (await one.post(f"{path}/cancel?wait=true")).raise_for_status()
+                await asyncio.sleep(SECONDS_TO_COUNT)
+                assert (await begin(other)).status_code == 200
+
+
+async def test_a_run_that_goes_on_stays_counted_when_its_reader_is_too_slow(postgres, gates, monkeypatch):
+    async def end_early(queue, record, start, stopping):
+        """As `read_events` does when too much waits for its reader."""
+        return
+        yield
+
+    monkeypatch.setattr(fleet, "read_events", end_early)
+    with ExitStack() as stack:
+        saver = stack.enter_context(PostgresSaver.from_conn_string(postgres))
+        store = stack.enter_context(PostgresStore.from_conn_string(postgres))
+        place = {"checkpointer": saver, "store": store, "queue": postgres, "workers": 0, "limits": Limits(runs=1)}
+        async with asking(flow_app(gates, **place)) as client:
+            begun = (await begin(client)).json()
+            await client.get(f"/threads/{begun['thread_id']}/runs/{begun['run_id']}/stream")
+            monkeypatch.setattr(fleet, "SECONDS_TO_COUNT", 3600.0)
+            assert (await begin(client)).status_code == 429
 
 
 async def test_a_user_has_so_many_threads_and_schedules(place, gates):

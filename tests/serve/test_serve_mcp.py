@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_calls import ERAS, Person, call, connect, talk
 from pydantic import BaseModel
 from served_agents import make_desk
-from serving import Gates, flow_app, make_flow, serving
+from serving import Gates, Log, flow_app, make_flow, opened, serving
 from typing_extensions import TypedDict
 
 from stategraph import add_messages, entrypoint, interrupt
@@ -190,6 +190,29 @@ async def stopped_after(path, gates):
         serving(create_app(make_graphs(gates), checkpointer=saver, store=store)) as url,
     ):
         yield url
+
+
+async def test_a_call_that_a_stopping_server_leaves_names_its_thread(tmp_path, gates):
+    gates.close("slow")
+
+    async def first(state):
+        await gates.pass_through("slow")
+        return {"log": ["first"]}
+
+    with opened("sqlite", str(tmp_path / "served.db")) as place:
+        chain = chain_of(Log, first=first, last=lambda state: {"log": ["last"]})
+        app = create_app({"flow": chain.compile(name="flow")}, **place)
+        with serving(app) as url:
+            async with connect(url, "auto") as client:
+                calling = asyncio.create_task(client.call_tool("flow", {"topic": "slow"}))
+                await gates.are_reached("slow", 1)
+                app.state.begin_to_stop()
+                async with httpx.AsyncClient() as other:
+                    while (await other.post(f"{url}/runs", json={"assistant_id": "flow"})).status_code != 503:
+                        pass
+                gates.open("slow")
+                result = await calling
+    assert result.is_error and "goes on with the thread" in text(result)
 
 
 async def test_an_answer_is_accepted_after_a_restart(tmp_path, gates):

@@ -27,7 +27,7 @@ from ...encode import decode, encode
 from ...errors import Refused
 from ...events import stream
 from ...handlers import User
-from ...records import Record
+from ...records import Record, seconds_until
 from ...runs.new_runs import begin_run
 from ...runs.thread_runs import UNFINISHED
 from ...service import Service, config_of
@@ -101,7 +101,8 @@ async def _wait_until_free(service: Service, thread_id: str) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE):
             for each in await service.records.unfinished(thread_id):
-                await service.runs.answer(each)
+                if seconds_until(each["begins_at"]) <= 0:
+                    await service.runs.answer(each)
 
 
 async def _look(app: Pregel, thread_id: str) -> _Thread:

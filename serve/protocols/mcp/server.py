@@ -270,6 +270,11 @@ class McpServer:
                         await session.report_progress(next(call.steps), None, ", ".join(nodes))
                         nodes = []
             values = decode(await self._service.result_of(run))
+        except Refused:
+            if not runs.stopping.is_set():
+                raise
+            why = f"the server stops; the next one goes on with the thread {id!r}"
+            return tools.show_error(why, id)
         finally:
             runs.cancel_soon(run)
         status = await self._service.status_of(run)
