@@ -38,16 +38,16 @@ def records_past_the_journal(stack: ExitStack):
     records_before_their_checkpoint(stack)
 
 
-def _record_at_once(self, entry):
+def _record_at_once(self, entry, *, wait):
     self._thread.saver.record(self._where, None, entry.records())
 
 
-def _record_at_once_in_either_world(self, entry):
+def _record_at_once_in_either_world(self, entry, *, wait):
     on_loop = asyncio._get_running_loop() is self._loop
-    return (_arecord_at_once if on_loop else _record_at_once)(self, entry)
+    return (_arecord_at_once if on_loop else _record_at_once)(self, entry, wait=wait)
 
 
-async def _arecord_at_once(self, entry):
+async def _arecord_at_once(self, entry, *, wait):
     await self._thread.saver.arecord(self._where, None, entry.records())
 
 
