@@ -7,7 +7,6 @@ import operator
 import sys
 import threading
 import time
-from contextlib import suppress
 from itertools import count
 from typing import Annotated, TypedDict
 
@@ -278,7 +277,7 @@ class Named(TypedDict):
 
 @pytest.mark.parametrize("names", [("quick", "slow"), ("slow", "quick")])
 def test_who_is_recorded_as_the_winner_of_a_race_stays_it_after_ctrl_c(names):
-    quick_is_done, slow_is_done = threading.Event(), threading.Event()
+    slow_has_begun, quick_is_done, slow_is_done = threading.Event(), threading.Event(), threading.Event()
 
     class Cut(InMemorySaver):
         in_memory = False
@@ -295,16 +294,18 @@ def test_who_is_recorded_as_the_winner_of_a_race_stays_it_after_ctrl_c(names):
 
     def racer(state):
         if state["name"] == "slow":
+            slow_has_begun.set()
             assert recorded.wait(20)
             slow_is_done.set()
         else:
+            assert slow_has_begun.wait(20)  # else the race is over before there are two, and nothing is recorded
             quick_is_done.set()
         return {"log": [state["name"]]}
 
     graph = StateGraph(Named).add_node(racer)
     graph.add_conditional_edges(START, lambda state: [Send("racer", {"name": name}, race="r") for name in names], ["racer"])
     app = graph.compile(checkpointer=Cut())
-    with suppress(KeyboardInterrupt):  # the thread that stores may be another, which nobody interrupts
-        app.invoke(EMPTY, CONFIG)
+    with pytest.raises(KeyboardInterrupt):
+        app.invoke(EMPTY, CONFIG, durability="sync")  # so that it is this thread that stores
     state = app.get_state(CONFIG)
     assert state.values["log"] == ["quick"] or app.invoke(None, CONFIG)["log"] == ["quick"]
