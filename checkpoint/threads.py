@@ -1,5 +1,6 @@
 """Threads of one's own, on which checkpointers, stores and caches make the blocking calls of their
-async methods: a program that fills asyncio's default pool does not hold them up."""
+async methods: a program that fills asyncio's default pool does not hold them up. Also `with` and
+`async with` for them, and for what `from_conn_string` returns."""
 
 from __future__ import annotations
 

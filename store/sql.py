@@ -1,5 +1,6 @@
 """What `SqliteStore` and `PostgresStore` have in common: rows in a table, and look-ups that the
-database answers by its indexes. The statements are theirs."""
+database answers by its indexes. The statements are theirs. Also which machine this process runs on,
+for what means something only there."""
 
 from __future__ import annotations
 

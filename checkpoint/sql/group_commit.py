@@ -1,5 +1,5 @@
 """Group commit: writes that wait together become one transaction. On the one connection of SQLite,
-each gets its own savepoint; `commit_pipeline` does it for Postgres.
+each gets its own savepoint; `postgres_session.CommitPipeline` does it for Postgres.
 
 The main cost of a transaction on disk is the flush, so a server with many live threads pays for it
 once per group. No caller gets its result before its group is on disk. No SQL here.

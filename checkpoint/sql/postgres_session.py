@@ -137,7 +137,13 @@ class PostgresSession:
 
 
 class CommitPipeline(WriteQueue):
-    """Stores commits that wait together.
+    """Stores commits of coroutines that wait together: as one transaction in one round trip, so
+    that the server flushes its log once for all of them, and neither side switches threads for
+    each.
+
+    Commits that cannot be stored together are stored one by one on the threads of the
+    checkpointer's other calls, so that one that fails or waits for another session's lock holds up
+    no other.
 
     Args:
         store: stores as many of these commits as it can, in one transaction; returns which ones.

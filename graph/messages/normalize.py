@@ -1,4 +1,5 @@
-"""What counts as a message: the short forms, ids, removals. Pure; nothing here knows a list.
+"""What counts as a message: the short forms, ids, removals; and messages in the form that OpenAI's
+API takes. Pure; nothing here knows a list.
 
 Messages are recognized by their shape: plain dicts (`{"role", "content", "id"}`) or any objects
 with an `id`. No model library is loaded here.
