@@ -218,6 +218,7 @@ def test_an_interrupted_benchmark_resumes(told, tmp_path):
     assert json.loads(file.read_text())["samples"]["P1"] == {"ours": [1.0], "peer": [1.0]}
 
 
+@pytest.mark.trial
 def test_a_process_gives_a_number_or_says_why_not():
     assert processes.measure("floor", "P13-time", seconds=30) > 0
     with pytest.raises(processes.Failed, match="KeyError: 'P99'"):

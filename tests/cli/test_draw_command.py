@@ -161,6 +161,7 @@ def test_a_file_that_failed_is_loaded_whole_once_it_is_mended(here):
     assert load("typo").app is sys.modules["typo"].app
 
 
+@pytest.mark.trial
 def test_it_runs_as_a_command(here):
     command = [sys.executable, "-P", "-W", "error", "-m", "stategraph", "draw", "a_module:app"]
     done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=60)

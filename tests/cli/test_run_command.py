@@ -204,12 +204,14 @@ def run_at_a_terminal(here, graph, said):
     return done, shown
 
 
+@pytest.mark.trial
 def test_a_person_at_a_terminal_is_asked_until_the_answer_fits(here):
     done, shown = run_at_a_terminal(here, "shop:asks", b'{"ok": 7}\n{"ok": true}\n')
     assert done.returncode == 0 and json.loads(done.stdout)["log"] == [0, True]
     assert shown.count("wrap it?") == 2 and "the answer is refused: ok: Input should be a valid boolean" in shown
 
 
+@pytest.mark.trial
 def test_the_end_of_input_at_a_terminal_leaves_the_thread_paused(here):
     done, shown = run_at_a_terminal(here, "shop:asks_twice", b"\x04")
     assert done.returncode == 3
@@ -238,6 +240,7 @@ def test_the_help_of_each_command_can_be_had_at_once():
     assert "COLUMNS" not in os.environ or os.environ["COLUMNS"] != "90"
 
 
+@pytest.mark.trial
 def test_a_reader_that_leaves_early_is_no_traceback(here):
     line = f"{sys.executable} -P -m stategraph run shop:app --input '{{\"log\": [{','.join('0' * 50_000)}]}}' | head -c 1"
     done = subprocess.run(["bash", "-c", line], cwd=here, capture_output=True, text=True, timeout=120)

@@ -100,6 +100,7 @@ def test_a_task_started_some_checkpoints_ago_is_shown(tmp_path, capsys, fails):
     assert "next: a, long, other; " in before
 
 
+@pytest.mark.trial
 def test_a_running_task_whose_values_cannot_be_loaded_is_shown_without_its_node(tmp_path):
     code = """
 import sys
@@ -239,6 +240,7 @@ def test_what_users_wrote_is_printed_escaped(tmp_path, capsys):
         assert "\\x1b[2J" in "".join(lines) or "\\u001b[2J" in "".join(lines) or words[0] == "history"
 
 
+@pytest.mark.trial
 def test_a_process_of_its_own_knows_what_threads_hold(tmp_path):
     """`python -m stategraph` loads little; what it reads may hold any type of ours."""
     code = """

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TESTED = {"approval", "demo", "map_reduce", "newton", "research", "supervisor"}
 QUIET = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}  # no test asks outside
@@ -57,6 +59,7 @@ def test_newton_gives_up_where_there_is_no_root(tmp_path):
 # -- approval -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.trial
 def test_approval_asks_both_people_each_round(tmp_path):
     lines = run("approval", cwd=tmp_path).splitlines()
     assert lines[:5] == [
@@ -71,15 +74,18 @@ def test_approval_asks_both_people_each_round(tmp_path):
     assert nexts == ["__start__", *round, *round, "publish", "nothing"]
 
 
+@pytest.mark.trial
 def test_approval_at_once(tmp_path):
     assert "\npublished: About cats, draft 1\n" in run("approval", "cats", "--answers", "approve", cwd=tmp_path)
 
 
+@pytest.mark.trial
 def test_approval_takes_the_wishes_of_both(tmp_path):
     shown = run("approval", "--answers", "edit:shorter", "edit:a joke", "approve", cwd=tmp_path)
     assert "\npublished: About tea, draft 2, shorter, a joke\n" in shown
 
 
+@pytest.mark.trial
 def test_approval_repeats_a_question_after_an_invalid_answer(tmp_path):
     lines = run("approval", "--answers", "maybe", "approve", "reject", cwd=tmp_path).splitlines()
     assert [line[:6] for line in lines[:2]] == ["editor", "lawyer"]
@@ -90,6 +96,7 @@ def test_approval_repeats_a_question_after_an_invalid_answer(tmp_path):
 # -- functional -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.trial
 def test_research_continues_after_failures(tmp_path):
     lines = run("research", cwd=tmp_path).splitlines()
     said = [line.removeprefix("  study / ") for line in lines if line.startswith("  ")]
@@ -134,6 +141,7 @@ def test_supervisor_sends_the_work_round(tmp_path):
     ]
 
 
+@pytest.mark.trial
 def test_supervisor_stops_where_nothing_is_known(tmp_path):
     assert run("supervisor", "cats", cwd=tmp_path).splitlines()[-3:] == [
         "supervisor: Nothing is known, so we stop.",

@@ -253,6 +253,7 @@ def test_a_pool_that_is_broken_says_what_to_do(drive, tmp_path):
 TRIAL = pytest.mark.trial
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("way", ["script", *(pytest.param(way, marks=TRIAL) for way in ("module", "stdin", "-c"))])
 def test_a_script_needs_no_guard(tmp_path, way):
     code = (
@@ -272,6 +273,7 @@ def test_a_script_needs_no_guard(tmp_path, way):
     assert (done.stdout.split("\n"), done.stderr) == (["{'n': 2}", "oops", ""], "")
 
 
+@pytest.mark.trial
 def test_unpicklable_globals_of_a_scripts_function_are_reported_at_compile():
     code = (
         "from stategraph import START, StateGraph\nimport threading\n"
@@ -339,6 +341,7 @@ def test_a_value_nested_too_deep_is_named_briefly(processes):
     assert len(str(caught.value)) < 200
 
 
+@pytest.mark.trial
 def test_a_closed_executor_says_so(drive):
     with ProcessExecutor(1) as processes:
         app = row(where, executor=processes)
@@ -358,6 +361,7 @@ def test_there_are_no_more_processes_than_wanted(drive):
         ProcessExecutor(0)
 
 
+@pytest.mark.trial
 def test_waiting_for_a_worker_does_not_count_for_a_timeout(drive):
     with ProcessExecutor(1) as processes:
         graph = StateGraph(State).add_node(takes_its_time, timeout=1.2)
@@ -390,6 +394,7 @@ def test_a_task_runs_where_it_says_or_where_the_run_does(drive, processes):
     assert drive.invoke(flow, 1, executor=processes) == [False, False, True]
 
 
+@pytest.mark.trial
 def test_a_large_value_goes_once_to_each_process_and_is_let_go(drive, monkeypatch):
     sizes = []
     put = frames.Frames.put

@@ -101,6 +101,7 @@ def test_cohort_from_files_has_the_calls(agents, tmp_path):
 # -- planted changes, each with an oracle made by hand ---------------------------------------------
 
 
+@pytest.mark.trial
 def test_changed_prompt_is_another_request_to_the_model(agents):
     agent = agents["tools"]
     for trial in agent.whatif(variant=tools_agent(agent.world, prompt="Be brief.")):
@@ -109,6 +110,7 @@ def test_changed_prompt_is_another_request_to_the_model(agents):
         assert "chat 'scripted-1'" in trial.refused
 
 
+@pytest.mark.trial
 def test_equal_graph_from_the_same_factory_asks_nothing_new(agents):
     agent = agents["tools"]
     assert all(trial.same for trial in agent.whatif(variant=tools_agent(agent.world)))
@@ -199,6 +201,7 @@ def test_changed_fan_out_differs_where_there_were_more(agents):
         assert trial.end == "done"
 
 
+@pytest.mark.trial
 def test_change_in_the_memory_of_a_nested_graph_is_named_by_its_path(agents):
     agent = agents["memory"]
     assert all(trial.same for trial in agent.whatif(variant=memory_agent(agent.world)))

@@ -141,6 +141,7 @@ def test_a_judge_that_raises_does_not_exit_as_the_gate(folder):
     assert failed.returncode == 2 and "KeyError: 'none'\njudge 'raises', thread 't3'" in failed.stderr
 
 
+@pytest.mark.trial
 def test_why_says_who_made_a_value(folder):
     done = lab(folder, "why", "shop_of_test.py:app", "price", "--db", "threads.db", "--thread", "t3")
     assert done.stdout.splitlines() == [
@@ -164,6 +165,7 @@ def test_questions_about_a_thread_are_answered(folder):
     assert ask("compare", "t2")[-1] == "  ~ price: 60 → 40"
 
 
+@pytest.mark.trial
 def test_trials_that_are_refused_are_counted_apart(folder):
     done = lab(folder, "run", "shop_of_test.py:app", "--db", "threads.db", "--replace", "double=shop_of_test:cheaper", "--judge", "shop_of_test:no_lower")
     assert done.stdout.startswith("4 threads: 0 the same, 4 different (4 refused)\nran: double\nrefused: nothing is recorded of what was asked there.")

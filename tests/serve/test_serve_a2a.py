@@ -21,6 +21,7 @@ def test_each_graph_has_a_card_and_the_first_is_the_servers(seen):
     assert seen["cards"] == ["desk", "flow", "0.3.0"]
 
 
+@pytest.mark.trial
 def test_a_message_is_answered_in_pieces_and_the_task_keeps_its_output(seen):
     streamed = seen["streamed"]
     kinds = streamed.pop("kinds")

@@ -133,6 +133,7 @@ def test_what_the_page_changes_of_the_state_replaces_it(url):
     check_agreement(page)
 
 
+@pytest.mark.trial
 def test_a_question_ends_the_run_and_the_next_input_answers_it(url):
     page = Page(url)
     end = page.run("approve")
@@ -162,6 +163,7 @@ def test_a_question_stays_open_until_it_is_answered(url):
     assert page.said()[-1] == ("assistant", "Done: False")
 
 
+@pytest.mark.trial
 def test_an_answer_that_is_sent_again_changes_nothing(url):
     page = Page(url)
     page.run("approve")
@@ -184,6 +186,7 @@ def test_a_question_that_is_abandoned_is_answered_with_none(url):
     assert page.state["log"] == ["a", None]
 
 
+@pytest.mark.trial
 def test_runs_of_a_stopped_server_continue_in_the_next(tmp_path, gates):
     place, page = str(tmp_path / "served.db"), Page("")
     gates.close("weather")

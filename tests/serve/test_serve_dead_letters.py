@@ -75,6 +75,7 @@ def fleet(postgres):
         yield Fleet(client, postgres)
 
 
+@pytest.mark.trial
 def test_a_dead_letter_is_tried_again(fleet):
     assert fleet.client.post(f"/page/dead-letters/{fleet.run}/retry").status_code == 204
     assert fleet.told() == ("pending", "busy")
@@ -83,6 +84,7 @@ def test_a_dead_letter_is_tried_again(fleet):
     fleet.runs_to_its_end()
 
 
+@pytest.mark.trial
 def test_a_dead_letter_that_is_tried_again_may_be_parked_again(fleet):
     fleet.client.post(f"/page/dead-letters/{fleet.run}/retry").raise_for_status()
     fleet.park()
@@ -91,6 +93,7 @@ def test_a_dead_letter_that_is_tried_again_may_be_parked_again(fleet):
     fleet.runs_to_its_end()
 
 
+@pytest.mark.trial
 def test_a_job_that_the_command_line_tries_again_opens_its_run(fleet, postgres):
     with Queue.from_conn_string(postgres, "flow") as queue:
         assert queue.retry(fleet.run)
@@ -98,6 +101,7 @@ def test_a_job_that_the_command_line_tries_again_opens_its_run(fleet, postgres):
     fleet.runs_to_its_end()
 
 
+@pytest.mark.trial
 def test_a_dead_letter_is_dropped_and_the_next_run_begins(fleet):
     thread, old = fleet.thread, fleet.run
     sent = {"assistant_id": "flow", "input": {"log": ["in"]}}

@@ -126,6 +126,7 @@ def test_a_run_that_ends_during_a_rollback_is_rolled_back(thread, postgres, gate
     assert thread.status(run) == 404 and not thread.log()
 
 
+@pytest.mark.trial
 def test_no_run_starts_from_a_state_that_is_being_rolled_back(thread, gates, monkeypatch):
     async def nothing(*_):
         pass
@@ -179,6 +180,7 @@ def test_the_next_server_ends_a_run_that_was_cancelled_before_its_job_was_submit
         assert other.client.get(f"{run.partition('/runs')[0]}/state").json()["values"] == {}
 
 
+@pytest.mark.trial
 def test_a_run_that_is_cancelled_at_another_server_before_its_own_submits_the_job_is_stopped(
     thread, postgres, gates, monkeypatch
 ):
@@ -196,6 +198,7 @@ def test_a_run_that_is_cancelled_at_another_server_before_its_own_submits_the_jo
         thread.reaches(run, "interrupted")
 
 
+@pytest.mark.trial
 def test_a_stop_that_a_server_stored_before_it_died_is_carried_out(thread, gates, monkeypatch):
     run = thread.begin_slow(gates, "in")
 
@@ -229,6 +232,7 @@ def test_a_run_with_a_damaged_outcome_ends_and_so_do_all_others(thread, postgres
     assert [each.status(run) for each, run in zip((thread, other), runs, strict=True)] == ["error", "success"]
 
 
+@pytest.mark.trial
 def test_a_webhook_reports_a_run_that_could_not_be_submitted(postgres, gates, receiver, monkeypatch):
     """Its server died before, and its thread has become busy since."""
     with served(postgres, gates, 0, receiver.place) as thread:
@@ -243,6 +247,7 @@ def test_a_webhook_reports_a_run_that_could_not_be_submitted(postgres, gates, re
 # -- multitask_strategy ----------------------------------------------------------------------------
 
 
+@pytest.mark.trial
 def test_a_rollback_deletes_the_runs_that_it_stops(thread, gates):
     gates.close("slow")
     first = thread.begin("1", topic="slow")
@@ -255,6 +260,7 @@ def test_a_rollback_deletes_the_runs_that_it_stops(thread, gates):
         thread.reaches(run, 404)
 
 
+@pytest.mark.trial
 def test_a_rollback_keeps_a_delayed_run(thread):
     later = thread.begin("later", after_seconds=2)
     thread.reaches(thread.begin("now", multitask_strategy="rollback"), "success")
@@ -263,6 +269,7 @@ def test_a_rollback_keeps_a_delayed_run(thread):
     assert thread.log() == ["now", "a", "b", "later", "a", "b"]
 
 
+@pytest.mark.trial
 def test_a_rollback_stops_runs_of_other_graphs(thread, gates):
     gates.close("slow")
     first = thread.begin("1", topic="slow", assistant="other")
@@ -284,6 +291,7 @@ def test_reject_counts_runs_of_other_graphs_and_leaves_the_thread_as_it_is(threa
     thread.reaches(first, "success")
 
 
+@pytest.mark.trial
 def test_a_rollback_that_is_refused_keeps_the_records_of_the_others(thread, gates):
     gates.close("slow")
     first = thread.begin("1", topic="slow")
@@ -300,6 +308,7 @@ def test_a_run_that_is_refused_creates_no_thread(thread):
     assert thread.client.get("/threads/new").status_code == 404
 
 
+@pytest.mark.trial
 def test_the_record_of_a_replaced_run_is_deleted_also_if_another_server_has_recorded_its_end(
     thread, postgres, gates, monkeypatch
 ):

@@ -198,6 +198,7 @@ def refs_in(value) -> set[str]:
     return set().union(*map(refs_in, value)) if isinstance(value, list) else set()
 
 
+@pytest.mark.trial
 async def test_the_description_names_every_route_and_what_it_reads():
     app = app_of(metrics=True)
     async with asking(app) as client:

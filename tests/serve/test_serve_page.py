@@ -38,6 +38,7 @@ class Order(TypedDict, total=False):
     log: list[str]
 
 
+@pytest.mark.trial
 def test_the_program_in_javascript_runs():
     [code] = re.findall(r"^```javascript\n(.*?)^```", (GUIDES / "mcp.md").read_text(), re.MULTILINE | re.DOTALL)
 

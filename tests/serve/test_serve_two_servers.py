@@ -72,6 +72,7 @@ def test_no_change_is_lost_while_runs_start_and_end(clients):
     assert [each["status"] for each in clients[1].get(f"{place}/runs").json()] == ["success"] * 6
 
 
+@pytest.mark.trial
 def test_a_run_is_started_read_joined_and_cancelled_at_either_server(clients, gates):
     one, other = clients
     place = f"/threads/{one.post('/threads', json={}).json()['thread_id']}"
@@ -102,6 +103,7 @@ def idle_thread(client):
     return place
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize(("more", "said"), [({}, "under way"), ({"after_seconds": 3600}, "meanwhile")])
 def test_a_thread_is_not_deleted_at_one_server_while_a_run_begins_at_the_other(clients, monkeypatch, more, said):
     one, other = clients
@@ -125,6 +127,7 @@ def test_a_thread_is_not_deleted_at_one_server_while_a_run_begins_at_the_other(c
     assert other.delete(place).status_code == 204 and one.get(place).status_code == 404
 
 
+@pytest.mark.trial
 def test_a_run_does_not_begin_at_one_server_on_a_thread_that_the_other_deletes(clients, monkeypatch, postgres):
     one, other = clients
     place = idle_thread(one)
@@ -144,6 +147,7 @@ def test_a_run_does_not_begin_at_one_server_on_a_thread_that_the_other_deletes(c
     assert not {"threads", "runs", "unfinished"} & {*left}
 
 
+@pytest.mark.trial
 def test_a_deletion_that_a_server_could_not_finish_is_finished_by_the_next_one(clients, monkeypatch):
     one, other = clients
     place = idle_thread(one)
@@ -159,6 +163,7 @@ def test_a_deletion_that_a_server_could_not_finish_is_finished_by_the_next_one(c
     assert other.delete(place).status_code == 204 and one.get(place).status_code == 404
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("deletes", ["run", "thread"])
 def test_a_run_that_is_deleted_where_its_graph_is_not_served_never_begins(postgres, gates, deletes):
     with ExitStack() as stack:
@@ -177,6 +182,7 @@ def test_a_run_that_is_deleted_where_its_graph_is_not_served_never_begins(postgr
         assert store.search((ROOT, "unfinished")) == []
 
 
+@pytest.mark.trial
 def test_a_thread_is_idle_if_the_record_of_its_run_is_missing(clients, postgres):
     """Servers of before could leave a pointer to such a run."""
     one, _ = clients
@@ -194,6 +200,7 @@ def test_a_thread_is_idle_if_the_record_of_its_run_is_missing(clients, postgres)
     assert one.get(place).json()["status"] == "idle" and one.delete(place).status_code == 204
 
 
+@pytest.mark.trial
 def test_a_waiting_client_gets_the_end_of_a_run_whose_server_died_before_submitting_its_job(postgres, gates):
     with ExitStack() as stack:
         client = stack.enter_context(httpx.Client(base_url=open_server(stack, postgres, gates, 0), timeout=60))

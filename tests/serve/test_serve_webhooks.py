@@ -238,6 +238,7 @@ async def test_an_answer_is_read_as_http_has_it(monkeypatch):
     assert first == "POST /x?y=z HTTP/1.1" and lines[-2:] == ["", "{}"] and "Content-Length: 2" in lines
 
 
+@pytest.mark.trial
 def test_a_receiver_with_tls_has_to_be_known(tmp_path, receiver, monkeypatch):
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     named = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate]

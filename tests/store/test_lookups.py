@@ -143,6 +143,7 @@ def found(store: LocalStore, lookup: Lookup):
 IDLE = {"owner": "ann", "status": "idle", "error": None, "created_at": "2024-01-01", "updated_at": "2024-01-01"}
 
 
+@pytest.mark.trial
 @settings(max_examples=2 * settings.default.max_examples, deadline=None)
 @given(st.lists(documents, max_size=6), st.lists(lookups, min_size=1, max_size=6), texts)
 @example([{**IDLE, "metadata": {"a\0b": None}}, {**IDLE, "metadata": {}}], [Lookup(SPACE, {})], "0")

@@ -1137,12 +1137,14 @@ def test_sqlite_answers_as_memory_does(steps):
     compare(steps, lambda store, ops: store.batch(ops))
 
 
+@pytest.mark.trial
 @given(steps)
 def test_sqlite_answers_as_memory_does_async(steps):
     with asyncio.Runner() as runner:
         compare(steps, lambda store, ops: runner.run(store.abatch(ops)))
 
 
+@pytest.mark.trial
 @given(steps)
 def test_postgres_answers_as_memory_does(steps):
     compare(steps, lambda store, ops: store.batch(ops), "postgres")

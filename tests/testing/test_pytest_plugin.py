@@ -122,6 +122,7 @@ def test_tea(replay_graph):
 """
 
 
+@pytest.mark.trial
 def test_a_run_is_recorded_and_replayed(folder):
     folder.makepyfile(test_shop=REPLAY.format(answer="yes"))
     missing = run(folder)

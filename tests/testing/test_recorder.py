@@ -145,6 +145,7 @@ def test_a_question_without_an_answer_ends_the_run(player):
     assert player.replay(recording, APP) == recording
 
 
+@pytest.mark.trial
 def test_questions_that_a_node_asks_one_after_another_get_their_recorded_answers(player):
     def approve(state):
         return {"log": [interrupt({"price": 1}, key="price"), interrupt("by card?"), interrupt("now?")]}
@@ -315,6 +316,7 @@ def test_unrecordable_runs_are_errors():
         replay(RUN, APP, recorded="price")
 
 
+@pytest.mark.trial
 def test_a_run_that_interrupts_forever_ends():
     app = StateGraph(State).add_node("ask", lambda state: Command(goto="ask" if interrupt("?") else END))
     app = app.add_edge(START, "ask").compile()

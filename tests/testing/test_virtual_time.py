@@ -264,6 +264,7 @@ def test_it_does_not_go_back():
         pass
 
 
+@pytest.mark.trial
 def test_reading_threads_survives_garbage_collection():
     """CPython's gh-106883: a collection while frames are listed could hang, in Python 3.11.7, too."""
     code = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html.parser import HTMLParser
 
+import pytest
 from broken_values import JSON, Broken, BrokenError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -123,6 +124,7 @@ def test_lines_beyond_the_limit_are_counted():
     assert change.lines == ("+ 0", "+ 1", "+ 2", "  … 497 more")
 
 
+@pytest.mark.trial
 def test_a_million_characters_and_a_hundred_thousand_items_stay_small():
     before = {"text": "a\n" * 500_000, "items": list(range(100_000)), "keys": {str(n): n for n in range(20_000)}}
     after = {"text": "b\n" * 500_000, "items": list(range(1, 100_001)), "keys": {str(n): -n for n in range(20_000)}}
@@ -147,6 +149,7 @@ def test_self_referential_values_do_not_break_a_diff():
     assert "~ a: 1 → 2" in told(one, two)
 
 
+@pytest.mark.trial
 @given(JSON, JSON)
 def test_equal_states_have_no_changes_and_different_ones_have_some(before, after):
     assert diff(before, before) == ()

@@ -83,6 +83,7 @@ def test_nothing_lies_on_anything_else_in_drawings_of_60_nodes(model):
     check(model, arrange(model))
 
 
+@pytest.mark.trial
 @pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 @settings(max_examples=HALF, deadline=None)
 @given(graphs())

@@ -228,6 +228,7 @@ def test_a_view_sees_a_node_while_it_runs(drive):
     assert {"a": ("done", seen.marks[-1]["a"][1]), "b": ("running", "")} in seen.marks
 
 
+@pytest.mark.trial
 def test_it_is_drawn_some_ten_times_a_second_and_no_more(drive):
     builder = chain_of(Log, a=lambda state: {"log": ["x"]}).add_conditional_edges(
         "a", lambda state: "a" if len(state["log"]) < 2000 else END, ["a", END]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from stategraph.visualize.labels import TIMES
 from stategraph.visualize.live.progress import (
     BreakpointHit,
@@ -320,6 +322,7 @@ def test_where_one_node_runs_a_graph_of_many_tasks_these_are_counted():
     assert (progress.share, progress.pace(2.0)) == (0.5, "1/s · about 2 s left")
 
 
+@pytest.mark.trial
 def test_a_pace_keeps_few_samples_however_many_tasks_end():
     progress = fan_out(100_000, 100_000, 0.01)
     assert progress.supersteps[0].pace.sample_count <= 62

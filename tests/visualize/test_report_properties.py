@@ -25,6 +25,7 @@ def finished(graph, drive, failing):
     return thread
 
 
+@pytest.mark.trial
 @look(0.4)
 @given(graph=graphs(), failing=st.lists(st.integers(1, 12), max_size=3))
 def test_every_call_of_a_node_is_a_bar(graph, failing, drive):

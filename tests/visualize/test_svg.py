@@ -104,6 +104,7 @@ def test_each_node_and_edge_can_be_found():
     check(SHAPE)
 
 
+@pytest.mark.trial
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
 @given(graphs())
 def test_each_node_and_edge_of_a_compiled_graph_can_be_found(described):

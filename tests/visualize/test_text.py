@@ -76,6 +76,7 @@ def test_an_empty_shape_is_an_empty_drawing():
     assert draw_ascii(GraphModel("nothing", (), ())) == ""
 
 
+@pytest.mark.trial
 @given(graphs())
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
 def test_every_line_leads_from_a_box_to_a_box(described):
@@ -91,6 +92,7 @@ def test_every_line_leads_from_a_box_to_a_box(described):
         assert follow(cells, place) is not None, text
 
 
+@pytest.mark.trial
 def test_no_line_is_hidden_however_the_edges_run():
     """Shapes with any edges, which no builder would allow: circles, labels on all, many between the same nodes."""
     for seed in range(100):

@@ -158,6 +158,7 @@ def test_the_page_of_a_timeline_shows_each_step_and_needs_nothing_but_itself(tmp
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
 
 
+@pytest.mark.trial
 def test_a_narrow_column_combines_many_steps_and_shows_a_failure_among_them():
     steps = [step(n, task("tick", (100 + n, 1), state="failed" if n == 500 else "done")) for n in range(1, 2001)]
     root = drawn(told_of(START, *steps))

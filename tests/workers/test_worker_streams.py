@@ -168,6 +168,7 @@ def test_a_stream_continues_when_another_worker_claims_the_job(postgres):
     assert [(each.seq, each.data) for each in found] == [(1, {"a": {"log": ["a"]}}), (2, {"b": {"log": ["b"]}})]
 
 
+@pytest.mark.trial
 def test_streams_share_statements_and_each_reader_gets_its_own(postgres, monkeypatch):
     """Of 40 runs side by side, each with two readers."""
     gate = Gate()

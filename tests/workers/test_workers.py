@@ -226,6 +226,7 @@ def test_a_graph_that_no_other_worker_could_resume_is_refused(postgres):
     assert Worker(nameless, postgres, name="any").name == "any"
 
 
+@pytest.mark.trial
 def test_texts_may_hold_anything(postgres):
     attacks = ["'; DROP TABLE stategraph_jobs; --", "$1", "%s", "\\", '"', "{}", "ü", "\x01", "long" * 3000]
     sent = set()
@@ -319,6 +320,7 @@ def test_a_worker_leaves_a_thread_of_another_version_to_others(postgres, caplog)
 # -- order ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.trial
 def test_jobs_of_a_thread_run_by_priority_then_as_submitted_never_side_by_side(postgres):
     lock, inside, order = threading.Lock(), [0], []
 
@@ -399,6 +401,7 @@ def test_however_many_claim_at_once_a_thread_is_had_by_one(postgres, session, qu
     assert queue.counts()["counting"]["done"] >= 20
 
 
+@pytest.mark.trial
 def test_a_limit_is_kept_exactly_by_all_workers(postgres):
     lock, inside, most = threading.Lock(), [0], [0]
     full = threading.Event()

@@ -179,6 +179,7 @@ def test_calls_of_tasks_are_attempts_too():
     ]
 
 
+@pytest.mark.trial
 def test_langchain_is_not_imported_unless_loaded():
     program = """
 import sys

@@ -650,6 +650,7 @@ def test_an_edit_without_as_node_replaces_a_pending_input(drive, saver, schedule
 # -- all of it, against a rule ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.trial
 @pytest.mark.parametrize("rounds", [30, pytest.param(1_500, marks=pytest.mark.trial)])
 def test_an_edit_during_sends_is_refused_or_exact(drive, rounds):
     """See `edits_beside_sends`: as many of its shapes, drawn by lot."""
