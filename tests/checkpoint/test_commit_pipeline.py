@@ -334,7 +334,6 @@ def loop(saver: PostgresSaver, steps):
     )
 
 
-@pytest.mark.trial
 async def test_many_live_runs_are_stored_in_few_transactions(saver, monkeypatch):
     steps, count = 10, 60
     sizes = []

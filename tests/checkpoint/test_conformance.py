@@ -579,7 +579,6 @@ def test_the_readme_names_every_check_and_says_what_it_means():
     assert "\n".join(told) in README
 
 
-@pytest.mark.trial
 def test_each_group_has_checks_and_most_custom_savers_need_few_of_them():
     assert {check.group for check in CHECKS.values()} == set(GROUPS)
     report = check_saver(lambda folder: Bare(), durable=False, modes=["sync"])
@@ -633,7 +632,6 @@ def test_a_saver_that_cannot_be_opened_fails_every_check_and_says_why():
     assert len(report.failed) == len(report.results)
 
 
-@pytest.mark.trial
 def test_processes_are_not_started_for_a_class_they_cannot_import():
     class Local(TestSqliteSaver):
         pass

@@ -29,7 +29,6 @@ def payload(value):
     return serializer.dumps(value)[1]
 
 
-@pytest.mark.trial
 @given(st.lists(VALUES, min_size=2, max_size=6))
 def test_a_chain_of_deltas_gives_every_payload_back(values):
     whole, deltas = payload(values[0]), []

@@ -246,7 +246,6 @@ def test_commits_that_wait_for_a_closed_saver_fail(tmp_path):
     assert all(isinstance(error, StorageError) and "closed" in str(error) for error in asyncio.run(go()))
 
 
-@pytest.mark.trial
 async def test_many_live_runs_are_stored_in_few_transactions_and_few_hops_to_a_thread(saver, monkeypatch):
     steps, runs = 10, 100
 

@@ -79,7 +79,6 @@ json_values = st.recursive(
 )
 
 
-@pytest.mark.trial
 @given(json_values)
 def test_any_value_survives_the_round_trip_through_json(value):
     assert_same(back(value), value, "value")

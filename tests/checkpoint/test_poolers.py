@@ -125,7 +125,6 @@ def test_a_store_works_by_its_url_alone(pooled):
         assert len(store.list_namespaces(prefix=("a",))) == 8
 
 
-@pytest.mark.trial
 def test_a_queue_works_by_its_url_alone_and_its_workers_by_the_servers_own(pooled, database):
     with Queue.from_conn_string(pooled, counting) as queue, working(counting, database):
 

@@ -178,7 +178,6 @@ def test_a_statement_that_is_known_takes_one_round_trip_and_no_cursor(postgres, 
         assert (len(trips), made) == (1, [])
 
 
-@pytest.mark.trial
 def test_the_set_of_sql_texts_is_fixed():
     sent = set()
 

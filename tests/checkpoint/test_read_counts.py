@@ -251,7 +251,6 @@ def test_a_history_is_the_same_to_who_has_written_it_and_to_who_has_not(tmp_path
                     assert saver.get_tuple(each.config).pending_writes == each.pending_writes
 
 
-@pytest.mark.trial
 def test_steps_made_again_and_again_leave_few_deltas_to_read(tmp_path, monkeypatch):
     """Each fork starts from the checkpoint before the head, whose value its writer still knows as a part of the
     head's."""

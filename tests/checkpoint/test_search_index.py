@@ -153,7 +153,6 @@ def test_a_search_finds_what_a_scan_finds(saver_type, tmp_path):
     saver.close() if saver_type == "sqlite" else None
 
 
-@pytest.mark.trial
 def test_what_is_found_takes_few_rows_however_many_threads_there_are(tmp_path):
     """PERFORMANCE P33: the namespaces without labels, those with the wanted ones, their rows; no scan."""
     with SqliteSaver.from_conn_string(str(tmp_path / "t.db"), synchronous="off") as saver:
@@ -314,7 +313,6 @@ MIGRATES = """
 """
 
 
-@pytest.mark.trial
 def test_processes_that_migrate_at_once_find_the_same(old):
     code = [sys.executable, "-P", "-c", textwrap.dedent(MIGRATES), str(old)]
     started = [subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]

@@ -231,7 +231,6 @@ def test_a_self_referential_error():
     assert isinstance(back(error), ValueError | StoredError)
 
 
-@pytest.mark.trial
 @given(values)
 @example({1: [bytearray(b"x"), {"a": (bytearray(), "\ud800")}]})
 def test_any_value_is_restored(value):
@@ -833,7 +832,6 @@ def test_any_bytes_load_or_fail_cleanly(payload):
         pass
 
 
-@pytest.mark.trial
 def test_many_threads_share_one_serializer():
     serializer = fresh(Plain)
     wrong = []

@@ -114,7 +114,6 @@ def own_files():
         yield from (Path(folder, name) for name in files)
 
 
-@pytest.mark.trial
 def test_each_mention_of_a_page_names_one_that_is_there():
     """In code, errors, notebooks and pages: a page that moves is found by this."""
     gone = [

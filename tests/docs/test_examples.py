@@ -141,7 +141,6 @@ def test_supervisor_sends_the_work_round(tmp_path):
     ]
 
 
-@pytest.mark.trial
 def test_supervisor_stops_where_nothing_is_known(tmp_path):
     assert run("supervisor", "cats", cwd=tmp_path).splitlines()[-3:] == [
         "supervisor: Nothing is known, so we stop.",

@@ -267,7 +267,6 @@ def test_none_is_closed_that_is_in_use(log):
     assert log.read_text().split()[3:] == ["closed0"]
 
 
-@pytest.mark.trial
 def test_all_are_closed_in_the_end_whatever_one_of_them_says(log):
     stores = OpenStores()
     for packed in (*recipes(log, 1), pickling.dumps(Defiant), pickling.dumps(InMemoryStore), *recipes(log, 2)[1:]):

@@ -341,7 +341,6 @@ def test_a_value_nested_too_deep_is_named_briefly(processes):
     assert len(str(caught.value)) < 200
 
 
-@pytest.mark.trial
 def test_a_closed_executor_says_so(drive):
     with ProcessExecutor(1) as processes:
         app = row(where, executor=processes)
@@ -394,7 +393,6 @@ def test_a_task_runs_where_it_says_or_where_the_run_does(drive, processes):
     assert drive.invoke(flow, 1, executor=processes) == [False, False, True]
 
 
-@pytest.mark.trial
 def test_a_large_value_goes_once_to_each_process_and_is_let_go(drive, monkeypatch):
     sizes = []
     put = frames.Frames.put

@@ -79,7 +79,6 @@ def test_each_call_gets_its_own_answer_from_its_worker_though_nodes_fork(drive, 
     assert not pids or {worker.process.pid for worker in one._workers} == pids, "the worker is kept"
 
 
-@pytest.mark.trial
 def test_the_error_of_a_child_is_shown_with_its_last_output(capfd):
     with ProcessExecutor(1) as processes:
         app = graph_of(hostile_nodes.child_speaks_at_last, executor=processes)
@@ -198,7 +197,6 @@ def test_an_idle_worker_that_died_costs_no_call_a_try(drive, sentinel):
         assert worker not in one._workers
 
 
-@pytest.mark.trial
 def test_what_a_node_has_started_ends_with_its_worker():
     with ProcessExecutor(1) as one:
         (found,) = graph_of(forking_nodes.leaves_a_child, executor=one).invoke({"token": "t"})["answers"]

@@ -219,7 +219,6 @@ def test_an_input_fits_its_json_schema_if_and_only_if_it_is_accepted(schema, dat
     assert jsonschema.Draft202012Validator(described).is_valid(value) is taken
 
 
-@pytest.mark.trial
 @each_case("schema", SCHEMAS)
 def test_schemas_are_right_json_schemas(schema):
     app = GRAPHS[schema]

@@ -801,7 +801,6 @@ def test_what_is_removed_may_be_said_in_any_attribute(declared):
         assert not is_removal(other), other
 
 
-@pytest.mark.trial
 def test_the_sum_of_langchain_chunks_is_theirs(tmp_path):
     assert run_with_langchain(LANGCHAIN_CHUNKS, tmp_path) == "True True True\n"
 

@@ -450,7 +450,6 @@ def test_calls_inside_of_memories_with_keys_are_known(world):
     assert why_not(app, thread_config("t0"), "talk:remember").count("it ran") == 5
 
 
-@pytest.mark.trial
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 def test_posts_come_where_they_were_taken(schedule, tmp_path):
     """Within a run, before an input, and while a question was open."""

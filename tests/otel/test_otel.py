@@ -369,7 +369,6 @@ def test_a_model_that_fails_and_a_tool_that_fails_say_so(drive, traced):
     }  # fmt: skip
 
 
-@pytest.mark.trial
 def test_a_model_that_a_node_of_another_process_asks_is_below_its_attempt(traced):
     with ProcessExecutor(1) as executor:
         app = one(otel_nodes.ask).compile(executor=executor, observer="kit.otel_nodes:told")

@@ -564,7 +564,6 @@ print(canonical_key({"set": {"a", "b", "c", "d"}, 1: frozenset("xyz")}), functio
 """
 
 
-@pytest.mark.trial
 def test_every_process_makes_the_same_keys():
     found = {
         subprocess.run(

@@ -36,7 +36,6 @@ def test_no_golden_file_is_left_over():
     assert {path.stem for path in GOLDEN.iterdir()} == set(DRAWN)
 
 
-@pytest.mark.trial
 def test_drawings_do_not_depend_on_the_order_of_hashes():
     """Another process with other hashes draws the very same."""
     code = "import test_golden, sys; sys.stdout.write(''.join(map(test_golden.drawn, test_golden.DRAWN)))"

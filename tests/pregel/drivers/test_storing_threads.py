@@ -6,7 +6,6 @@ import operator
 import threading
 from typing import Annotated, TypedDict
 
-import pytest
 from kit.graphs import chain_of, graph_of, thread_config
 
 from stategraph import START, Send
@@ -36,7 +35,6 @@ def workers():
     return sum(thread.name == "stategraph-worker" for thread in threading.enumerate())
 
 
-@pytest.mark.trial
 def test_many_sends_into_a_graph_on_sqlite_call_few_threads(tmp_path):
     before, seen = workers(), [0]
 

@@ -48,7 +48,6 @@ def test_an_error_of_the_database_in_the_function_is_the_drivers_own(drive, bank
         drive.invoke(one_node(drive, body, bank.saver), {}, CONFIG)
 
 
-@pytest.mark.trial
 def test_several_in_one_node_and_siblings_side_by_side(drive, bank):
     def node_of(name):
         def node(state, runtime: Runtime):

@@ -168,7 +168,6 @@ def test_a_death_at_each_storing_call_undoes_each_once(tmp_path, kind, stores_fi
     assert at > 12
 
 
-@pytest.mark.trial
 def test_the_order_of_undo_depends_on_no_clock(monkeypatch):
     """The clock steps back at each look, and a process that resumes the run after a death counts anew. What is done in
     a node, in `@task` calls and in graphs that these run is undone in the turned order all the same."""
@@ -242,7 +241,6 @@ class CountingSaver(InMemorySaver):
             yield found
 
 
-@pytest.mark.trial
 def test_undo_reads_no_more_than_it_goes_back(drive):
     """However long the thread is, with whatever graphs inside."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from kit.graphs import CONFIG, EMPTY
 from kit.ready_graphs import ends_in, ready
 
@@ -39,7 +38,6 @@ def sizes_of(chains, saver: WeighingSaver):
     return saver.sizes
 
 
-@pytest.mark.trial
 def test_what_a_step_stores_does_not_grow_with_what_is_under_way():
     few, many = sizes_of(2, WeighingSaver()), sizes_of(50, WeighingSaver())
     assert len(many) == 2 + 50 * LENGTH

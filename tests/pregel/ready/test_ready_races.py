@@ -392,7 +392,6 @@ def test_coroutines_that_lost_are_cancelled_and_awaited():
     assert sorted(cleaned) == ["x", "y"]
 
 
-@pytest.mark.trial
 def test_the_testing_package_supports_races():
     def app():
         return make(race("fail", "x", "win"), beside="beside")

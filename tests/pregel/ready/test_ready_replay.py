@@ -355,7 +355,6 @@ def test_the_test_that_the_command_writes_passes(tmp_path, monkeypatch, capsys):
 seeds = st.integers(0, 10**6)
 
 
-@pytest.mark.trial
 @given(seeds, seeds, st.booleans(), st.booleans(), st.booleans(), st.sampled_from(["one", "together", "killed", "failed"]))
 def test_every_run_can_be_replayed(graph, order, waves, races, is_async, ends):
     saver = MortalSaver()

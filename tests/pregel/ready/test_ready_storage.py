@@ -161,7 +161,6 @@ def test_a_graph_survives_with_questions_and_graphs_inside():
     assert "the commit of step 2 of graph 'long'" in done.stored
 
 
-@pytest.mark.trial
 def test_an_error_handler_has_the_place_of_its_task_also_after_a_crash():
     def fail(state):
         raise ValueError("no luck")

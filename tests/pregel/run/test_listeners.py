@@ -179,7 +179,6 @@ def test_calls_of_tasks_are_attempts_too():
     ]
 
 
-@pytest.mark.trial
 def test_langchain_is_not_imported_unless_loaded():
     program = """
 import sys

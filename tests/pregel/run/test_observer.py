@@ -529,7 +529,6 @@ print(*(name for name in sys.modules if "observ" in name))
     assert subprocess.check_output([sys.executable, "-P", "-c", program], text=True).strip() == ""
 
 
-@pytest.mark.trial
 def test_an_observer_may_have_methods_that_are_named_as_the_engines_own(drive):
     class Named(Observer):
         ended = False

@@ -254,7 +254,6 @@ WRONG_RETURNS = {
 }
 
 
-@pytest.mark.trial
 @each_case("result, text", WRONG_RETURNS.values())
 def test_invalid_return_values_of_nodes_warn(result, text, drive):
     with pytest.raises(InvalidUpdateError, match=text) as caught:

@@ -581,7 +581,6 @@ with SqliteSaver.from_conn_string(sys.argv[2]) as saver:
 """
 
 
-@pytest.mark.trial
 def test_after_a_kill_calls_in_another_order_are_found(tmp_path):
     (tmp_path / "shop.py").write_text(textwrap.dedent(KILLED))
     assert sorted(_run(tmp_path, "shop.py", "tea gold", killed=True)) == ["ran gold", "ran tea"]
