@@ -90,6 +90,7 @@ def _take_steps(progress: LoopProgress) -> Effects:
     run, machine = progress.run, progress.machine
     effect, output = progress.effect, run.output
     rounds = machine.open is None
+    choose = _plan_round if rounds else _start_ready
     bare = not (run.keeps_steps or run.settings.interrupt_after)
     # Where several run, somebody may look before all have ended.
     watched, straight = run.watched or output.live, rounds and not run.ledger
@@ -100,7 +101,7 @@ def _take_steps(progress: LoopProgress) -> Effects:
     moved = True  # nothing has started in this state yet
     while True:
         if moved:
-            chosen = (_plan_round if rounds else _start_ready)(progress)
+            chosen = choose(progress)
             if straight and chosen and (len(chosen) == 1 or not watched) and not machine.racing:
                 progress.straight = effect.tasks = chosen
                 if shown:
@@ -159,10 +160,11 @@ def _plan_round(progress: LoopProgress) -> list[Task]:
         show_checkpoint(run, tasks)
     if not tasks:
         return tasks
+    hidden = tasks[0].node.hidden
     # A hidden node (START) alone is no superstep that users count.
-    progress.taken += len(tasks) > 1 or not tasks[0].node.hidden
+    progress.taken += len(tasks) > 1 or not hidden
     drained = settings.control.drain_reason
-    if drained is None and not tasks[0].node.hidden:  # the input comes in
+    if drained is None and not hidden:  # the input comes in
         drained = settings.ending.reason
     if progress.taken > settings.limit:
         progress.stop_starting(limit_reached(run, tasks))

@@ -293,19 +293,17 @@ class LiveState:
                     sent = name
                     self._note_send(name, tick)
                 continue
-            before = seen.get(name)
-            seen[name] = mine = {}
-            if before is not None and TASKS in before:
-                mine[TASKS] = before[TASKS]
-            newest = 0
-            for trigger in node.triggers:
+            mine = {}
+            for trigger in node.triggers:  # before Python 3.12 a comprehension is a call (P1)
                 if trigger in versions:
-                    mine[trigger] = version = versions[trigger]
-                    if version > newest:
-                        newest = version
-            # Not so where something else was written since it was triggered.
-            if newest != tick and node.triggers:
+                    mine[trigger] = versions[trigger]
+            # Something else was written since it was triggered.
+            if tick not in mine.values() and node.triggers:
                 mine[RAN] = tick
+            before = seen.get(name)
+            if before and TASKS in before:
+                mine[TASKS] = before[TASKS]
+            seen[name] = mine
             self.unsaved_seen.add(name)
             if task.cause is not None:  # so has the node whose error this one handles
                 self._mark_seen((task.cause,))
