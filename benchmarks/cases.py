@@ -160,11 +160,11 @@ def p11_step(e: Engine) -> float:
 
 
 def p29_timeout(e: Engine) -> float:
-    """Milliseconds that a time limit adds to a superstep."""
+    """Seconds that a time limit adds to a superstep."""
     plain, limited = (loop(e, sizes.STEPS, **more).compile() for more in ({}, {"timeout": 60}))
     config = limit(sizes.STEPS)
     bare = best(lambda: plain.invoke({"n": 0}, config), sizes.STEPS)
-    return (best(lambda: limited.invoke({"n": 0}, config), sizes.STEPS) - bare) * 1e3
+    return best(lambda: limited.invoke({"n": 0}, config), sizes.STEPS) - bare
 
 
 def p29_async(e: Engine) -> float:
@@ -177,22 +177,22 @@ def p29_async(e: Engine) -> float:
         bare = await abest(lambda: plain.ainvoke({"n": 0}, config), sizes.STEPS)
         return await abest(lambda: limited.ainvoke({"n": 0}, config), sizes.STEPS) - bare
 
-    return asyncio.run(work()) * 1e3
+    return asyncio.run(work())
 
 
 def p29_cache(e: Engine) -> float:
-    """Milliseconds that finding its node's result adds to a call, instead of calling the node."""
+    """Seconds that finding its node's result adds to a call, instead of calling the node."""
 
     def call(**options: Any) -> float:
         graph = e.StateGraph(Count).add_node("tick", tick, **options).add_edge(e.START, "tick")
         return called(graph.compile(cache=e.InMemoryCache()), {"n": 0})
 
     bare = call()
-    return (call(cache_policy=e.CachePolicy()) - bare) * 1e3
+    return call(cache_policy=e.CachePolicy()) - bare
 
 
 def p39_graph(e: Engine) -> float:
-    """Seconds for the drawing's model of a chain."""
+    """Seconds per node for the drawing's model of a chain."""
     graph = e.StateGraph(TypedDict("Chain", {"n": int}))  # type: ignore[operator]
     names = [f"n{n}" for n in range(sizes.CHAIN)]
     for name in names:
@@ -200,7 +200,7 @@ def p39_graph(e: Engine) -> float:
     for first, second in pairwise([e.START, *names]):
         graph.add_edge(first, second)
     app = graph.compile()
-    return best(app.get_graph, 1)
+    return best(app.get_graph, sizes.CHAIN)
 
 
 def p39_held(e: Engine) -> float:

@@ -69,7 +69,7 @@ def p41(e: Engine, in_memory: bool = False) -> float:
         saver = e.InMemorySaver() if in_memory else file
         for number in range(sizes.THREADS):
             put(saver, number)
-        return best(lambda: list(saver.list(None, limit=10)), 1) * 1e3
+        return best(lambda: list(saver.list(None, limit=10)), 1)
 
 
 def p22_filter(e: Engine) -> float:

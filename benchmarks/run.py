@@ -102,8 +102,8 @@ def asked_for(arguments: list[str] | None) -> Any:
         parser.error(f"no such case: {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
     asked.repeat = asked.repeat or (1 if asked.quick else 3)
     asked.names = [name for name in CASES if not asked.cases or name in asked.cases]
-    if any(CASES[name].goal.against == "P1" for name in asked.names) and "P1" not in asked.names:
-        asked.names.insert(0, "P1")
+    beside = {CASES[name].goal.against for name in asked.names}
+    asked.names = [name for name in CASES if name in beside.union(asked.names)]
     asked.whole = asked.names == list(CASES) and not asked.quick
     return asked
 

@@ -3,8 +3,6 @@ out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from goals import CASES, OTHERS, Samples, goal_text, in_unit, middle, reached
 
 Failures = dict[str, dict[str, str]]
@@ -51,7 +49,7 @@ def row(
     """One case."""
     case, mine = CASES[name], found[name]
     value, verdict = reached(name, found)
-    if verdict and case.goal.against == "P1":
+    if verdict and case.goal.against in CASES:
         verdict += f" ({value:.2f}x)"
     cells = {
         e: "failed" if e in failed else shown(mine.get(e), case.unit)
@@ -120,25 +118,27 @@ def told(failures: Failures) -> str:
     )
 
 
-def lost(samples: Samples) -> Iterable[str]:
-    """In which cases another engine needs less than we do, and which goals are missed."""
+def lost(samples: Samples) -> list[str]:
+    """In which cases another engine needs less than we do, which musts are missed, and which
+    aims."""
     found = middle(samples)
+    slower, missed, short = [], [], []
     for name, mine in found.items():
         case = CASES[name]
+        head = f"- **{name}** ({case.text}): "
         if "ours" in mine and case.unit not in ("x", "commits"):
             for engine, value in mine.items():
                 if engine not in ("ours", "floor") and value < mine["ours"]:
                     who = {"peer": "LangGraph", **OTHERS}[engine]
                     theirs, own = shown(value, case.unit), shown(mine["ours"], case.unit)
-                    amounts = f"{theirs} {case.unit}, we {own}"
-                    yield f"- **{name}** ({case.text}): {who} needs {amounts}.\n"
+                    slower.append(f"{head}{who} needs {theirs} {case.unit}, we {own}.\n")
         value, verdict = reached(name, found)
+        goal = goal_text(case.goal)
         if verdict == "no":
-            goal = f"where the goal is {goal_text(case.goal)}"
-            yield f"- **{name}** ({case.text}): {value:.3g}, {goal}.\n"
+            missed.append(f"{head}{value:.3g}, where the goal is {goal}.\n")
         elif verdict == "must" and (case.goal.aim or case.goal.aim_floor):
-            goal = f"reaches the must, not the aim: {goal_text(case.goal)}"
-            yield f"- **{name}** ({case.text}): {value:.3g} {goal}.\n"
+            short.append(f"{head}{value:.3g} reaches the must, not the aim: {goal}.\n")
+    return [*slower, *missed, *short]
 
 
 def put(text: str, mark: str, content: str) -> str:

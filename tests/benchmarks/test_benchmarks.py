@@ -1,6 +1,5 @@
 """The benchmark keeps running: every case works with our engine, has a row in the table, and is evaluated correctly."""
 
-import dataclasses
 import importlib
 import json
 import math
@@ -117,15 +116,19 @@ def test_how_a_case_is_judged():
 
 def test_a_value_is_judged_in_the_unit_of_its_goal():
     """Seconds are measured, and the goal is in microseconds."""
-    assert verdict("P18", ours=304e-6, floor=200e-6) == "no"
-    assert verdict("P18", ours=260e-6, floor=200e-6) == "aim"
-    assert verdict("P23", ours=0.5, peer=9) == "no"  # milliseconds are measured as such
+    assert (verdict("P33-postgres", ours=37e-3), verdict("P33-postgres", ours=900e-6)) == ("no", "aim")
+    assert (verdict("P34", ours=51), verdict("P34", ours=49)) == ("no", "must")  # milliseconds are measured as such
 
 
-def test_a_goal_may_be_a_close_floor_alone(monkeypatch):
-    made = dataclasses.replace(goals.CASES["P20"], goal=goals.Goal("value", None, None, 1, None))
-    monkeypatch.setitem(goals.CASES, "P20", made)
-    assert (verdict("P20", ours=150e-6, floor=160e-6), verdict("P20", ours=313e-6, floor=160e-6)) == ("must", "no")
+def test_a_goal_may_be_a_multiple_of_the_floor_or_of_another_row():
+    assert [verdict("P18", ours=ours, floor=100) for ours in (200, 340, 341)] == ["aim", "must", "no"]
+    assert [verdict("P41", ours=ours, peer=1) for ours in (1500, 1501)] == ["must", "no"]
+    assert goals.goal_text(goals.CASES["P18"].goal) == "≤ 3.4x floor / ≤ 2x floor"
+    assert goals.goal_text(goals.CASES["P36-exit"].goal) == "≤ 0.56x P36-3 / -"
+
+
+def test_what_a_case_is_judged_beside_is_measured_with_it():
+    assert run.asked_for(["P36-exit", "P41"]).names == ["P1", "P36-3", "P36-exit", "P41"]
 
 
 def test_a_close_floor_is_part_of_some_goals():
@@ -148,6 +151,12 @@ def test_a_case_won_by_another_engine_is_reported():
     lines = list(table.lost({"P1": {"ours": [9e-6], "peer": [200e-6], "burr": [8e-6]}}))
     assert lines[0] == "- **P1** (superstep: self-loop with a router): Burr needs 8.00 µs, we 9.00.\n"
     assert lines[1].startswith("- **P1**") and "reaches the must, not the aim" in lines[1] and len(lines) == 2
+
+
+def test_where_we_lose_stands_above_the_goals_that_are_missed():
+    case = {"ours": [9e-6], "peer": [8e-6]}
+    heads = [line.partition(" (")[0] for line in table.lost({"P2": case, "P3": case})]
+    assert heads == ["- **P2**", "- **P3**", "- **P2**", "- **P3**"]
 
 
 def test_only_text_between_the_marks_is_replaced():
