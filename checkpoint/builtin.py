@@ -3,7 +3,8 @@ stored."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from .base import BaseCheckpointSaver
@@ -11,6 +12,11 @@ from .errors import UnserializableError
 from .records import Expected, Place, RunnableConfig, TaskWrites, check_names, coordinates
 from .retention import Retention, check_retention
 from .serde import Blob, Serializer
+from .serde.list_decoder import MOST_BYTES, MOST_LISTED, ListDecoder
+
+FEW = 16
+"""How many checkpoints may be listed with the lists that the checkpointer keeps. Of more, larger
+lists are kept, until all are listed."""
 
 
 class BuiltinSaver(BaseCheckpointSaver):
@@ -28,6 +34,7 @@ class BuiltinSaver(BaseCheckpointSaver):
     ) -> None:
         super().__init__(serde=serde)
         self._retention = check_retention(retention)
+        self._lists = ListDecoder(MOST_BYTES)
 
     def record(
         self, where: Place, expected: Expected | None, writes: Mapping[str, Sequence[TaskWrites]]
@@ -87,3 +94,16 @@ class BuiltinSaver(BaseCheckpointSaver):
         if type(self.serde).loads is Serializer.loads:
             return loads
         return lambda blob: loads((blob[0], bytes(blob[1])))
+
+    def _choose_lists(self, limit: int | None) -> ListDecoder:
+        """Return what keeps the lists of some checkpoints as they are listed."""
+        few = limit is not None and limit <= FEW
+        return self._lists if few else ListDecoder(MOST_LISTED)
+
+    def _value_loads(self, lists: ListDecoder) -> Callable[[Hashable, Blob], Any]:
+        """Return what decodes the values of channels, each with what tells its channel from
+        others."""
+        loads = self._loads
+        if type(self.serde).loads is Serializer.loads:
+            return partial(lists.loads, loads)
+        return lambda _, blob: loads(blob)

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 from operator import attrgetter, itemgetter
 from typing import Any, cast
@@ -58,6 +59,7 @@ from .records import (
 )
 from .retention import EVERY, Retention, RetentionLimits, check_several
 from .serde import Blob, Serializer
+from .serde.list_decoder import ListDecoder
 from .threads import Result
 
 
@@ -138,7 +140,7 @@ class InMemorySaver(BuiltinSaver):
             record = self._find(thread_id, checkpoint_ns, checkpoint_id)
         if not record:
             return None
-        return self._read((thread_id, checkpoint_ns, record))
+        return self._read(self._lists, (thread_id, checkpoint_ns, record))
 
     def head(self, config: RunnableConfig) -> str | None:
         """The id of the newest checkpoint of the thread and namespace in `config`, or None."""
@@ -182,7 +184,7 @@ class InMemorySaver(BuiltinSaver):
             else:
                 found = merge_newest(fitting)
             chosen = tuple(islice(found, limit))
-        return map(self._read, chosen)
+        return map(partial(self._read, self._choose_lists(limit)), chosen)
 
     def threads(self, *, filter: Mapping[str, Any] | None = None) -> Iterator[str]:
         """The ids of all threads, the most recently used first; see
@@ -252,20 +254,20 @@ class InMemorySaver(BuiltinSaver):
             raise ValueError(f"before must name a checkpoint of the thread, got {wanted!r}")
         return record.sequence
 
-    def _read(self, found: Found) -> CheckpointTuple:
+    def _read(self, lists: ListDecoder, found: Found) -> CheckpointTuple:
         thread_id, checkpoint_ns, record = found
         with self._lock:
             chain = self._chain(thread_id, checkpoint_ns)
             tasks = [*chain.writes.get(record.id, ())] if chain else []
             revision = chain.revisions.get(record.id, 0) if chain else 0
         loads, parent_id = self._loads, record.parent_id
-        state = read_state(record)
+        state, value_loads = read_state(record), self._value_loads(lists)
         checkpoint: Checkpoint = {
             "v": record.v,
             "id": record.id,
             "ts": iso(record.ts),
             "channel_values": {
-                name: loads(read_blob(stored))
+                name: value_loads((thread_id, checkpoint_ns, name), read_blob(stored))
                 for name, stored in state.values.items()
                 if stored is not None
             },

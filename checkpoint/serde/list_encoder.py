@@ -23,7 +23,7 @@ LEAST_ITEMS = 64
 BLOCK = 256
 """The most items that are compared, and encoded again, together."""
 
-_SCALARS = frozenset((str, int, float, bool, bytes, type(None)))
+SCALARS = frozenset((str, int, float, bool, bytes, type(None)))
 """Encoding these costs no more than comparing them."""
 
 
@@ -56,7 +56,7 @@ class ListEncoder:
         Raises:
             UnserializableError: as `Serializer.dumps`.
         """
-        if len(value) >= LEAST_ITEMS and type(value[0]) not in _SCALARS:
+        if len(value) >= LEAST_ITEMS and type(value[0]) not in SCALARS:
             if self._whole:
                 self._whole -= 1
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -26,6 +27,7 @@ from ..records import (
 )
 from ..retention import Retention
 from ..serde import Serializer
+from ..serde.list_decoder import ListDecoder
 from .label_index import add_missing_labels, find_labelled
 from .listing import ListingCheck
 from .pages import MOST_ROWS, MOST_VALUES, Fits, Listed, Page, read_page
@@ -95,7 +97,7 @@ class SqlReader(BuiltinSaver):
         found = self._find(thread_id, checkpoint_ns, checkpoint_id)
         if found is None:
             return None
-        decoded = self._decode(found)
+        decoded = self._decode(self._lists, found)
         decoded.saver_state = found.state  # from now on the run's commits may change it
         found.state.metadata = dict(decoded.metadata)
         return decoded
@@ -160,16 +162,18 @@ class SqlReader(BuiltinSaver):
             return None
         return self.get_tuple(address(thread_id, checkpoint_ns, rows[0][0]))
 
-    def _decode(self, found: StoredCheckpoint) -> LoadedTuple:
+    def _decode(self, lists: ListDecoder, found: StoredCheckpoint) -> LoadedTuple:
         """Decode a checkpoint."""
         row, body, state, loads = found.row, found.body, found.state, self._loads
+        value_loads = self._value_loads(lists)
         where = state.key.thread_id, state.key.checkpoint_ns
         checkpoint: Checkpoint = {
             "v": body.v,
             "id": row.checkpoint_id,
             "ts": iso(body.ts),
             "channel_values": {
-                name: loads(value.blob or state.blob(name)) for name, value in state.values.items()
+                name: value_loads((*where, name), value.blob or state.blob(name))
+                for name, value in state.values.items()
             },
             "channel_versions": dict(state.versions),
             "versions_seen": {node: dict(each) for node, each in state.seen.items()},
@@ -207,7 +211,8 @@ class SqlReader(BuiltinSaver):
         """
         if limit is not None and limit < 0:
             raise ValueError(f"limit must be an integer >= 0, got {limit}")
-        return map(self._decode, self._list(config, filter, before, limit))
+        found = self._list(config, filter, before, limit)
+        return map(partial(self._decode, self._choose_lists(limit)), found)
 
     def _list(
         self,

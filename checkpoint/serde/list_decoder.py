@@ -1,0 +1,110 @@
+"""Decodes long lists that grow: items that were decoded before are copied instead.
+
+Only lists of immutable items, or of dicts that hold nothing but text, are kept. Every caller gets
+a list and dicts of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from threading import Lock
+from typing import Any, NamedTuple
+
+from .delta import Blob, join_list, opening_length
+from .list_encoder import SCALARS, copy_texts
+from .serializer import FORMAT
+
+LEAST_BYTES = 1024
+"""Shorter lists are decoded each time."""
+
+MOST_BYTES = 500_000
+"""About how many bytes a checkpointer keeps."""
+
+MOST_LISTED = 50_000_000
+"""About how many bytes are kept while checkpoints are listed."""
+
+_LISTS = {0xDC: 3, 0xDD: 5}
+"""The first byte of a list of more than 15 items, and how many bytes tell their number."""
+
+
+class _KnownList(NamedTuple):
+    """A list that was decoded: its bytes and its items."""
+
+    payload: bytes
+    items: list[Any]
+    has_dicts: bool
+
+    def copy(self, count: int) -> list[Any]:
+        """Return the first items, for a caller who may change them."""
+        items = self.items[:count]
+        return [*map(dict.copy, items)] if self.has_dicts else items
+
+    def size(self) -> int:
+        """Return about how many bytes it takes."""
+        return 2 * len(self.payload) + len(self.items) * (400 if self.has_dicts else 64)
+
+
+class ListDecoder:
+    """Decodes the values of channels. Safe to share between threads.
+
+    Args:
+        most: about how many bytes to keep.
+    """
+
+    __slots__ = ("_known", "_lock", "_most", "_size")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: dict[Hashable, _KnownList] = {}
+        self._size = 0
+        self._lock = Lock()
+
+    def loads(self, loads: Callable[[Blob], Any], channel: Hashable, blob: Blob) -> Any:
+        """Return a value of a channel; raises the same errors as `Serializer.loads`.
+
+        Args:
+            loads: decodes any value.
+        """
+        form: str = blob[0]
+        payload: Any = blob[1]  # bytes, a bytearray or a view
+        if (
+            not LEAST_BYTES <= len(payload) <= self._most
+            or payload[0] not in _LISTS
+            or form != FORMAT
+        ):
+            return loads(blob)
+        if type(payload) is memoryview:
+            payload = bytes(payload)
+        start, known = _LISTS[payload[0]], self._known.get(channel)
+        count = int.from_bytes(payload[1:start], "big")
+        value: Any
+        if known is not None:
+            whole, begin = known.payload, opening_length(known.payload)
+            if payload is whole or whole.startswith(memoryview(payload)[start:], begin):
+                return known.copy(count)
+            if payload.startswith(memoryview(whole)[begin:], start):
+                added = payload[start + len(whole) - begin :]
+                blob = form, join_list(count - len(known.items), [added])
+                value = [*known.copy(count), *loads(blob)]
+                self._keep(channel, payload, value)
+                return value
+        value = loads(blob)
+        self._keep(channel, payload, value)
+        return value
+
+    def _keep(self, channel: Hashable, payload: bytes, value: list[Any]) -> None:
+        """Keep a list in place of what the channel had before."""
+        new: _KnownList | None = None
+        if {*map(type, value)} <= SCALARS:
+            new = _KnownList(payload, [*value], has_dicts=False)
+        elif (texts := copy_texts(value)) is not None:
+            new = _KnownList(payload, texts, has_dicts=True)
+        with self._lock:
+            old = self._known.pop(channel, None)
+            if old is not None:
+                self._size -= old.size()
+            if new is not None:
+                self._known[channel] = new
+                self._size += new.size()
+            while self._size > self._most:
+                self._size -= self._known.pop(next(iter(self._known))).size()
