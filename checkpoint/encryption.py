@@ -76,9 +76,8 @@ class Encryption(Integrity):
                 "Encryption: each key must be 16, 24 or 32 bytes, e.g. secrets.token_bytes(32)"
             )
         self._ciphers: list[tuple[bytes, Any]] = [(key_id(key), AESGCM(key)) for key in keys]
-        # Earlier rows have no mark, and those of before keys had ids begin with the nonce.
-        self._starts = [(ENCRYPTED + id, cipher) for id, cipher in self._ciphers]
-        self._starts += [*self._ciphers, *((b"", cipher) for _, cipher in self._ciphers)]
+        # Earlier rows have no mark.
+        self._starts = [(ENCRYPTED + id, cipher) for id, cipher in self._ciphers] + self._ciphers
         self._invalid = InvalidTag
 
     @classmethod
@@ -110,7 +109,7 @@ class Encryption(Integrity):
         is_mine = False
         for start, cipher in self._starts:
             if data.startswith(start):
-                is_mine |= bool(start)
+                is_mine = True
                 if (payload := self._decrypt(cipher, data[len(start) :], place)) is not None:
                     return payload
         which = "this key" if len(self._ciphers) == 1 else "any of these keys"

@@ -43,9 +43,6 @@ _SYNC = (
 )
 
 
-_GONE = {"commit_all", "commit_writes", "commit_records"}
-
-
 def honour_overrides(cls: type) -> None:
     """Let the methods that a class defines give way to their parts where a subclass overrides
     these.
@@ -63,11 +60,6 @@ def honour_overrides(cls: type) -> None:
                 f"Define a{name}() for async runs; without one they call {name}() on a worker "
                 "thread"
             )
-    for name in _GONE & cls.__dict__.keys():
-        raise TypeError(
-            f"{cls.__name__}.{name}() is not called any more: define record(), or commit() that "
-            "takes a list"
-        )
     if inspect.iscoroutinefunction(cls.__dict__.get("alist")):
         raise TypeError(
             f"{cls.__name__}.alist() must be an async generator, got a coroutine: use `yield` in it"

@@ -81,15 +81,6 @@ def below(prefix: Namespace) -> tuple[bytes, bytes]:
     return low, low + b"\xff"  # no segment begins with 0xFF: UTF-8 has no such byte
 
 
-def begins_with(namespace: Namespace, prefix: Namespace) -> bool:
-    """Whether the first segments are those of `prefix`.
-
-    >>> begins_with(("u", "10"), ("u", "1"))
-    False
-    """
-    return namespace[: len(prefix)] == prefix
-
-
 def pick_namespaces(namespaces: Iterable[Namespace], op: ListNamespacesOp) -> list[Namespace]:
     """The page of `namespaces` that a listing shows: matched, cut to `max_depth`, each once,
     sorted."""

@@ -11,9 +11,8 @@ import asyncio
 import importlib
 import inspect
 import math
-import sys
-from array import array
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+import struct
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import chain
@@ -140,7 +139,7 @@ class Index(AsyncCaller):
             raise ValueError(f"the embed function must return {self.dims} finite numbers per text")
         if length and self.distance == "cosine":
             numbers = [number / length for number in numbers]
-        return _to_bytes(array("d", numbers))
+        return struct.pack(f"<{self.dims}d", *numbers)
 
     def scores(self, query: Vector, items: Sequence[Vector | None]) -> list[float | None]:
         """For each item, given all its vectors in one string, the best score; None for one
@@ -200,11 +199,7 @@ def _settle(result: Any) -> Any:
         return asyncio.run(_wait_for(result))
     # This thread is inside a loop, which must not be entered twice: wait on another one.
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(_run, _wait_for(result)).result()
-
-
-def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(coroutine)
+        return pool.submit(asyncio.run, _wait_for(result)).result()
 
 
 async def _wait_for(result: Awaitable[Any]) -> Any:
@@ -249,15 +244,5 @@ def _numpy() -> Any:
         return None
 
 
-def _to_bytes(numbers: array[float]) -> bytes:
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers.tobytes()
-
-
-def _from_bytes(data: bytes) -> array[float]:
-    numbers = array("d")
-    numbers.frombytes(data)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers
+def _from_bytes(data: bytes) -> tuple[float, ...]:
+    return struct.unpack(f"<{len(data) // 8}d", data)

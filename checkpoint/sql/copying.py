@@ -115,7 +115,8 @@ class _NamespaceCopy:
             for position, tasks in enumerate(tasks_of):
                 data = pack_writes(self._to, checkpoint_id, position, tasks)
                 session.run("add_writes", self._target, checkpoint_id, data)
-        session.run("unset_labelled", self._target)
+        session.run("copy_labels", self._source, self._target)
+        session.run("copy_mark", self._source, self._target)
         if self._rows:
             last = max(self._rows)
             set_head(session, self._target, self._seqs[last], self._rows[last].checkpoint_id)

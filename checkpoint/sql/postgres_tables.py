@@ -201,9 +201,16 @@ STATEMENTS = {
         for table, data in (("checkpoints", "body"), ("values", "data"), ("writes", "data"))
     ).join(("SELECT ", "")),
     "labelled": "SELECT space FROM stategraph_labels WHERE label IN ($1, $2) LIMIT $3",
-    "unlabelled": f"{_SPACE} WHERE NOT labelled AND id > $1 ORDER BY id LIMIT $2",
-    "set_labelled": "UPDATE stategraph_spaces SET labelled = true WHERE id = $1 AND head = $2",
-    "unset_labelled": "UPDATE stategraph_spaces SET labelled = false WHERE id = $1",
+    "unlabelled": f"{_SPACE} WHERE NOT labelled LIMIT $1",
+    "copy_labels": """
+        INSERT INTO stategraph_labels (space, label)
+        SELECT $2, label FROM stategraph_labels WHERE space = $1
+    """,
+    "copy_mark": """
+        UPDATE stategraph_spaces
+            SET labelled = (SELECT labelled FROM stategraph_spaces WHERE id = $1)
+        WHERE id = $2
+    """,
     "add_labels": """
         INSERT INTO stategraph_labels (label, space)
         SELECT label, $1 FROM unnest($2::bigint[]) AS l (label) ON CONFLICT DO NOTHING

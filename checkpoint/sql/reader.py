@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
 from typing import Any
 
 from ...channels.base import MISSING
 from ..builtin import BuiltinSaver
-from ..errors import DamagedError, StorageError
+from ..errors import DamagedError
 from ..integrity import Integrity
 from ..labels import label_choices, names_thread
 from ..records import (
@@ -28,7 +28,7 @@ from ..records import (
 from ..retention import Retention
 from ..serde import Serializer
 from ..serde.list_decoder import ListDecoder
-from .label_index import add_missing_labels, find_labelled
+from .label_index import find_labelled
 from .listing import ListingCheck
 from .pages import MOST_ROWS, MOST_VALUES, Fits, Listed, Page, read_page
 from .queries import (
@@ -240,16 +240,10 @@ class SqlReader(BuiltinSaver):
         filter: Mapping[str, Any] | None,
         before: RunnableConfig | None,
     ) -> Sequence[Collection[int]]:
-        """Return the labels by which to search among all threads. Missing labels are added
-        first."""
+        """Return the labels by which to search among all threads."""
         if config is not None or self._loads_for_labels is None or not names_thread(before):
             return ()
-        choices = label_choices(filter)
-        if choices:
-            # Without permission to write, namespaces without labels are searched by reading them.
-            with suppress(StorageError):
-                add_missing_labels(self._session, self._integrity, self._loads_for_labels)
-        return choices
+        return label_choices(filter)
 
     def _fits(self, wanted: Mapping[str, Any] | None) -> Fits | None:
         """Return a function that checks whether a checkpoint has the wanted metadata; None if all

@@ -138,9 +138,16 @@ STATEMENTS = {
         for table, data in (("checkpoints", "body"), ("channel_values", "data"), ("writes", "data"))
     ).join(("SELECT ", "")),
     "labelled": "SELECT space FROM labels WHERE label IN (?, ?) LIMIT ?",
-    "unlabelled": f"{SPACE} WHERE labelled IS NOT head AND id > ? ORDER BY id LIMIT ?",
-    "set_labelled": "UPDATE spaces SET labelled = head WHERE id = ? AND head = ?",
-    "unset_labelled": "UPDATE spaces SET labelled = -1 WHERE id = ?",
+    "unlabelled": f"{SPACE} WHERE labelled IS NOT head LIMIT ?",
+    "copy_labels": """
+        INSERT INTO labels (space, label) SELECT ?2, label FROM labels WHERE space = ?1
+    """,
+    "copy_mark": """
+        UPDATE spaces SET labelled = -1 WHERE id = ?2 AND EXISTS (
+            SELECT 1 FROM spaces AS source WHERE source.id = ?1
+                AND source.labelled IS NOT source.head
+        )
+    """,
     "add_labels": "INSERT OR IGNORE INTO labels (space, label) SELECT ?, value FROM json_each(?)",
     "has_labels": "SELECT 1 FROM labels WHERE space = ? LIMIT 1",
     "keep_labels": (
