@@ -169,4 +169,4 @@ def test_it_runs_as_a_command(here):
 
 
 def test_an_example_of_ours(capsys):
-    assert "count" in draw(capsys, "stategraph.examples.map_reduce:build")
+    assert "publish" in draw(capsys, "stategraph.examples.approval:build")

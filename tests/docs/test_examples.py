@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-TESTED = {"approval", "demo", "map_reduce", "newton", "research", "supervisor"}
+TESTED = {"approval", "demo", "supervisor"}
 QUIET = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}  # no test asks outside
 
 
@@ -28,32 +28,6 @@ def run(name, *words, cwd, **settings):
 
 def test_every_example_is_tested():
     assert {path.stem for path in EXAMPLES.glob("*.py")} - {"__init__"} == TESTED
-
-
-def test_map_reduce(tmp_path):
-    (tmp_path / "a").write_text("One two, two.")
-    (tmp_path / "b").write_text("two three three")
-    for words in (["a", "b"], ["--processes", "a", "b"]):
-        assert run("map_reduce", *words, cwd=tmp_path).splitlines() == [
-            "6 words in 2 files",
-            "     3 two",
-            "     2 three",
-            "     1 one",
-        ]
-
-
-def test_map_reduce_reads_the_examples(tmp_path):
-    assert f" words in {len(TESTED) + 1} files\n" in run("map_reduce", cwd=tmp_path)
-
-
-def test_newton_finds_the_root(tmp_path):
-    assert run("newton", "9", cwd=tmp_path).splitlines()[-1] == "3"
-
-
-def test_newton_gives_up_where_there_is_no_root(tmp_path):
-    *guesses, last = run("newton", "-3", cwd=tmp_path).splitlines()
-    assert len(guesses) == 20
-    assert last.startswith("gave up: StateGraph: the recursion limit of 20 supersteps was reached with work left: improve")
 
 
 # -- approval -------------------------------------------------------------------------------------------------
@@ -91,35 +65,6 @@ def test_approval_repeats_a_question_after_an_invalid_answer(tmp_path):
     assert [line[:6] for line in lines[:2]] == ["editor", "lawyer"]
     assert lines[2] == "  not understood: Input should be 'approve', 'reject' or 'edit'"
     assert lines[3:5] == ["editor, do you approve of 'About tea, draft 1'? reject", "rejected"]
-
-
-# -- functional -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.trial
-def test_research_continues_after_failures(tmp_path):
-    lines = run("research", cwd=tmp_path).splitlines()
-    said = [line.removeprefix("  study / ") for line in lines if line.startswith("  ")]
-    assert [line for line in said if line.startswith("tides")] == [
-        "tides: searching, attempt 1",
-        "tides: searching, attempt 2",
-        "tides: read 74 letters",
-    ]
-    assert [line for line in said if line.startswith("waves")] == [
-        "waves: searching, attempt 1",
-        "waves: read failed, UnicodeDecodeError",
-    ]
-    assert len(said) == 9
-    assert lines[9:] == [
-        "1. tides: The Moon pulls the sea.",
-        "2. waves: The page is damaged.",
-        "3. moon: The Moon is 384,400 km away.",
-        "4. sun: The Sun makes spring tides with the Moon.",
-    ]
-
-
-def test_research_of_the_unknown(tmp_path):
-    assert run("research", "cats", cwd=tmp_path).splitlines()[-1] == "1. cats: Nothing is known."
 
 
 # -- supervisor -----------------------------------------------------------------------------------------------
