@@ -67,6 +67,20 @@ def warn(text: str) -> None:
     warnings.warn(text, GraphWarning, stacklevel=level)
 
 
+def check_kind(name: str, given: Any, kinds: Any, words: str) -> None:
+    """Refuse an argument of another kind.
+
+    Args:
+        kinds: as for `isinstance`.
+        words: what it must be.
+
+    Raises:
+        TypeError: naming it, what it must be and what it is.
+    """
+    if not isinstance(given, kinds):
+        raise TypeError(f"{name} must be {words}, got {given!r:.200}")
+
+
 _PACKAGE = __name__.partition(".")[0] + "."
 
 

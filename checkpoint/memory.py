@@ -52,6 +52,7 @@ from .records import (
     address,
     check_checkpoint,
     check_names,
+    check_search,
     collect_writes,
     coordinates,
     iso,
@@ -162,7 +163,9 @@ class InMemorySaver(BuiltinSaver):
         Raises:
             ValueError: `config` names no thread, `before` no stored checkpoint, or `limit` is
                 negative.
+            TypeError: one of these is something else.
         """
+        check_search(filter, before, limit)
         with self._lock:
             edge = None if before is None else self._edge(before, self._select(config))
             wanted = coordinates(config)[2] if config is not None else None

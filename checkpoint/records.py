@@ -12,6 +12,7 @@ from uuid import UUID
 
 from typing_extensions import TypedDict
 
+from ..channels.base import check_kind
 from .serde import Blob
 
 CHECKPOINT_FORMAT = 1
@@ -349,8 +350,10 @@ def coordinates(config: RunnableConfig) -> tuple[str, str, str | None]:
 
     Raises:
         ValueError: the config has no thread_id, or one of these is not valid Unicode.
-        TypeError: the thread_id is no name, but a list, for instance.
+        TypeError: it is no config; or the thread_id is no name, but a list, for instance.
     """
+    if not isinstance(config, (dict, Mapping)):
+        check_kind("config", config, Mapping, 'a dict such as {"configurable": {"thread_id": "1"}}')
     configurable = config.get("configurable") or {}
     thread_id = configurable.get("thread_id")
     if thread_id is None or thread_id == "":
@@ -367,6 +370,21 @@ def coordinates(config: RunnableConfig) -> tuple[str, str, str | None]:
     )
     check_names(*found)
     return found
+
+
+def check_search(filter: Any, before: Any, limit: Any) -> None:
+    """Refuse a search of checkpoints by anything but metadata, a checkpoint and a number.
+
+    Raises:
+        TypeError: see `check_kind`.
+        ValueError: the number is negative, or none.
+    """
+    if filter is not None:
+        check_kind("filter", filter, Mapping, "a dict of metadata")
+    if before is not None:
+        check_kind("before", before, Mapping, "a config that names a checkpoint")
+    if limit is not None and (not isinstance(limit, int) or limit < 0):
+        raise ValueError(f"limit must be an integer >= 0, got {limit!r}")
 
 
 def check_names(*names: Any) -> None:

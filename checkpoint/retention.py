@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from ..channels.base import check_kind
 from .records import CONTINUES, SLOT, UNDER_WAY, check_names, has_task_ids
 
 EVERY = 32
@@ -73,10 +74,10 @@ class RetentionLimits:
     older_than: timedelta | None = None
 
     def __post_init__(self) -> None:
+        check_kind("keep_last", self.keep_last, int | None, "an integer >= 0")
         if self.keep_last is not None and self.keep_last < 0:
             raise ValueError(f"keep_last must be an integer >= 0, got {self.keep_last}")
-        if self.older_than is not None and not isinstance(self.older_than, timedelta):
-            raise TypeError(f"older_than must be a timedelta, got {self.older_than!r}")
+        check_kind("older_than", self.older_than, timedelta | None, "a timedelta")
 
     @property
     def least_kept(self) -> int:

@@ -8,14 +8,13 @@ from difflib import SequenceMatcher
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from ..pregel.app import Pregel
+from ..pregel.app import Pregel, check_compiled
 from ..pregel.types import RunnableConfig
 from ..testing.comparing import hide_ids
 from ..testing.recording import RecordedTask
 from ..testing.thread_reader import read_thread
 from ..visualize.trace.changes import Block, ChangeList
 from ..visualize.trace.diff import Change, diff
-from ..visualize.trace.reader import check_compiled
 from ..visualize.trace.values import count_noun
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
+from ..channels.base import check_kind
 from ..checkpoint.base import address, coordinates
 from ..pregel.app import Pregel
 from ..pregel.types import AnyConfig, StateSnapshot
@@ -60,6 +61,7 @@ def since(
         TypeError, ValueError: there is no such thread.
         Exception: what the predicate raises.
     """
+    check_kind("predicate", predicate, Callable, "a function of a state's values")
     found = read_snapshot(app, config)
     if not predicate(found.values):
         return None

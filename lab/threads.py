@@ -8,8 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
+from ..channels.base import check_kind
 from ..checkpoint.base import BaseCheckpointSaver, address
-from ..pregel.app import Pregel
+from ..pregel.app import Pregel, check_compiled
 from ..testing.recording import End, Recording, read_file
 from ..testing.thread_reader import ThreadError, read_thread
 
@@ -38,6 +39,10 @@ def find_threads(
     Raises:
         ValueError: the checkpointer is missing, there is no such status, or `last` is below 0.
     """
+    check_compiled(app)
+    check_kind("last", last, int | None, "a number of threads")
+    for name, time in (("after", after), ("before", before)):
+        check_kind(name, time, datetime | None, "a datetime")
     saver = app.checkpointer
     if not isinstance(saver, BaseCheckpointSaver):
         raise ValueError("the graph has no checkpointer: app.copy({'checkpointer': saver})")
@@ -70,6 +75,7 @@ def read_recordings(app: Pregel, threads: Threads) -> Iterator[tuple[str, Record
         given = find_threads(app, metadata=threads)
     else:
         given = [threads] if isinstance(threads, str | Recording | Path) else threads
+        check_kind("threads", given, Iterable, "a number, ids, a dict of metadata, or recordings")
     for each in given:
         if isinstance(each, Recording):
             yield each.graph, each

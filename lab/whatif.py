@@ -14,10 +14,11 @@ from time import perf_counter
 from types import CodeType, FunctionType, MethodType
 from typing import Any, Final, Literal
 
+from ..channels.base import check_kind
 from ..checkpoint.base import BaseCheckpointSaver
 from ..checkpoint.keys import canonical_key
 from ..checkpoint.serde.json_form import from_json
-from ..pregel.app import Pregel
+from ..pregel.app import Pregel, check_compiled
 from ..pregel.errors import nearest
 from ..pregel.names import NS_END
 from ..pregel.steps import Steps, arun_steps, run_steps
@@ -30,7 +31,6 @@ from ..testing.recorder import Player, Stage, StageCall, Tape, list_nodes
 from ..testing.recording import RecordedRun, RecordedTask, Recording
 from ..testing.thread_reader import ThreadError, read_thread
 from ..visualize.trace.diff import diff
-from ..visualize.trace.reader import check_compiled
 from ..visualize.trace.values import format_value
 from .calls import Call, CallTape, Policies, Unrecorded, check_policies, count_usage
 from .start import copy_until, keep
@@ -298,10 +298,17 @@ class _Lab:
         played = replace(app, replaced) if isinstance(variant, Mapping) else variant or app
         check_compiled(played)
         changed = list(replaced) or _changed_nodes(app, played)
+        check_kind("live", live, Collection, 'a list of nodes or "*"')
         self._taped = _find_taped(played, changed, live)
+        check_kind("effects", effects, Mapping, "a dict of nodes and functions")
         for name in effects:
             find_node(played, name)
         check_policies(calls)
+        check_kind("saver", saver, BaseCheckpointSaver | None, "a checkpointer")
+        check_kind("from_", from_, str, "the name of a node or the id of a checkpoint")
+        check_kind("edit", edit, Mapping, "a dict of keys")
+        check_kind("ignore", ignore, Collection, "a list of keys")
+        check_kind("judge", judge, Callable | Mapping | None, "a function, or a dict of functions")
         if edit and not from_:
             raise ValueError("an edit needs from_: the name of a node, or the id of a checkpoint")
         for key in edit:
@@ -315,6 +322,8 @@ class _Lab:
         own = (each.prices for each in app.budgets)
         self._prices = next(filter(None, own), {}) if prices is None else prices
         self._judges = judge if isinstance(judge, Mapping) else {"score": judge} if judge else {}
+        for name, ask in self._judges.items():
+            check_kind(f"judge {name!r}", ask, Callable, "a function")
         self._policies, self._changed, self._free = calls, frozenset(changed), frozenset(replaced)
         self._ran = list_nodes(played) if live == "*" else [*dict.fromkeys([*changed, *live])]
 

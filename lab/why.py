@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..channels.base import MISSING
+from ..channels.base import MISSING, check_kind
 from ..checkpoint.base import CheckpointTuple, address, coordinates
 from ..pregel.app import Pregel
 from ..pregel.drivers.waits import WAITS
@@ -121,6 +121,8 @@ def why(
     Raises:
         TypeError, ValueError: there is no such thread, or no such value; names the nearest.
     """
+    check_kind("path", path, str, 'a text such as "order.total"')
+    check_kind("depth", depth, int, "a number of generations")
     state = read_snapshot(app, config).values
     parts = _settle(state, path.split("."))
     root = Cause(path=path, value=_show(_find(state, parts, path)))

@@ -5,8 +5,9 @@ so that a resume repeats none that has finished.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ModelWrapValidatorHandler, ValidationError, model_validator
@@ -15,7 +16,7 @@ from pydantic_core import PydanticCustomError, to_json
 from ..graph.arguments import known_keywords
 from ..graph.functional import TaskFunction, task
 from ..graph.messages.models import describe_tool
-from ..pregel.errors import nearest, repr_of
+from ..pregel.errors import check_kind, nearest, repr_of
 from ..pregel.names import END, EndName
 from ..pregel.running import find_observed
 from ..pregel.task.interrupts import interrupt
@@ -95,6 +96,7 @@ class ToolNode:
         self.approve = approve
         self.drawn_as = ("tool", "person") if approve else ("tool",)
         self.tools: dict[str, Tool] = {}
+        check_kind("tools", tools, Iterable, "a list of functions and tools")
         for tool in map(as_tool, tools):
             if tool.name in self.tools:
                 raise ValueError(f"two tools have the name {tool.name!r}: give one another name")
@@ -257,9 +259,15 @@ def pending_calls(state: Any, messages_key: str = "messages") -> list[Message]:
     left out.
 
     Raises:
-        KeyError, AttributeError: the state has no such key.
+        ValueError: the state has no such key.
     """
-    messages = state[messages_key] if isinstance(state, Mapping) else getattr(state, messages_key)
+    check_kind("messages_key", messages_key, str, "a key of the state")
+    read = state.get if isinstance(state, Mapping) else partial(getattr, state)
+    messages = read(messages_key, None)
+    if messages is None:
+        raise ValueError(
+            f"the state has no messages under {messages_key!r} (messages_key), got {state!r:.80}"
+        )
     answered: set[Any] = set()
     for message in reversed(messages):
         if not isinstance(message, dict) and not is_langchain(message):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, get_origin
 
 from typing_extensions import Unpack
 
-from ..channels.base import BaseChannel
+from ..channels.base import BaseChannel, check_kind
 from ..checkpoint.base import BaseCheckpointSaver
 from ..checkpoint.serde import Serializer
 from ..extras import load_part
@@ -392,6 +392,7 @@ class Pregel(
 
     def copy(self, update: Mapping[str, Any] | None = None) -> Self:
         """The same graph, with other values for some attributes."""
+        check_kind("update", update, Mapping | None, "a dict of attributes")
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         for name, value in (update or {}).items():
@@ -483,6 +484,17 @@ _INTERNAL = frozenset((
     "types",
 ))  # fmt: skip
 """What other parts of the package use of a graph, and users need not see."""
+
+
+def check_compiled(app: object) -> None:
+    """Check that this is a compiled graph.
+
+    Raises:
+        TypeError: it is not.
+    """
+    if not isinstance(app, Pregel):
+        hint = ": compile() it first" if hasattr(app, "compile") else ""
+        raise TypeError(f"app must be a compiled graph, got a {type(app).__name__}{hint}")
 
 
 def _parts(app: Any) -> Iterator[tuple[str, Any, str]]:

@@ -21,6 +21,9 @@ from ..channels.base import (
     StateGraphError,
     warn,
 )
+from ..channels.base import (
+    check_kind as check_kind,
+)
 from ..checkpoint.base import CheckpointConflictError
 from ..checkpoint.errors import UnserializableError
 from ..checkpoint.serde.registry import register

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
 from typing_extensions import TypeVar
 
+from ..channels.base import check_kind
 from ..checkpoint.base import (
     UNDER_WAY,
     UNDOING,
@@ -321,6 +322,7 @@ class StoredThreads(Generic[ValuesT]):
         self, found: Collection[str], around: str, namespace: str | None, recurse: bool
     ) -> Iterator[tuple[Subgraph, StoredThreads[Any] | None]]:
         """The memories among stored namespaces, by name."""
+        check_kind("namespace", namespace, str | None, 'names of nodes, such as "outer|inner"')
         wanted = graph_keys(namespace) if namespace is not None else None
         for ns in sorted(found):
             path = memory_below(ns, around)
@@ -410,6 +412,7 @@ class StoredThreads(Generic[ValuesT]):
         Raises:
             ValueError: no graph with that name is known.
         """
+        check_kind("namespace", ns, str, 'names of nodes, such as "outer|inner"')
         graph: StoredThreads[Any] = self
         for name in graph_keys(ns):
             known = graph.program.nested
@@ -467,7 +470,12 @@ class StoredThreads(Generic[ValuesT]):
                 f"names checkpoint {checkpoint_id!r}: leave out its checkpoint_id"
             )
         path = subgraph if isinstance(subgraph, list) else [subgraph]
-        ns = memory_ns(ns, [(each, None) if isinstance(each, str) else each for each in path])
+        levels = [(each, None) if isinstance(each, str) else each for each in path]
+        for level in levels:
+            pair = isinstance(level, tuple) and len(level) == 2
+            words = "the name of a node, (name, key), or a list of these"
+            check_kind("subgraph", level[0] if pair else subgraph, str, words)
+        ns = memory_ns(ns, levels)
         if self.nested(ns).checkpointer is not True:
             raise ValueError(
                 f"subgraph={subgraph!r} keeps no memory of its own on the thread: compile it with "

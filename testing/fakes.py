@@ -12,7 +12,8 @@ from copy import copy
 from dataclasses import replace as with_fields
 from typing import Any, TypeVar
 
-from ..pregel.app import Pregel
+from ..channels.base import check_kind
+from ..pregel.app import Pregel, check_compiled
 from ..pregel.errors import nearest
 from ..pregel.names import NS_END
 from ..pregel.program.node import PregelNode
@@ -47,7 +48,8 @@ def replace(app: AppT, nodes: Mapping[str, Any] | None = None, /, **more: Any) -
     >>> replace(app, ask={"answer": 42}).invoke({})
     {'answer': 42}
     """
-    return app.copy({"program": _program_with(app, _by_level({**(nodes or {}), **more}))})
+    check_compiled(app)
+    return app.copy({"program": _program_with(app, _by_level(nodes, more))})
 
 
 @contextmanager
@@ -61,8 +63,9 @@ def replaced(app: AppT, nodes: Mapping[str, Any] | None = None, /, **more: Any) 
     Raises:
         ValueError: there is no such node.
     """
+    check_compiled(app)
     before = app.program
-    app.program = _program_with(app, _by_level({**(nodes or {}), **more}))
+    app.program = _program_with(app, _by_level(nodes, more))
     try:
         yield app
     finally:
@@ -79,9 +82,8 @@ def find_node(app: Pregel, path: str) -> tuple[Pregel, str]:
         TypeError: `app` is no compiled graph.
         ValueError: there is no such node.
     """
-    if not isinstance(app, Pregel):
-        hint = ": compile() it first" if hasattr(app, "compile") else ""
-        raise TypeError(f"app must be a compiled graph, got a {type(app).__name__}{hint}")
+    check_compiled(app)
+    check_kind("node", path, str, "a name")
     *around, name = path.split(NS_END)
     for level in around:
         nested = app.program.nested.get(level)
@@ -124,11 +126,13 @@ def change_nodes(program: Program, nodes: Nodes) -> Program:
 Level = dict[str, Any]
 
 
-def _by_level(nodes: Mapping[str, Any]) -> dict[str, Level]:
+def _by_level(nodes: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Level]:
     """By the first name of their paths what is to be replaced there: a node under "", what is
     inside it by the rest."""
+    check_kind("nodes", nodes, Mapping | None, "a dict of nodes")
     found: dict[str, Level] = {}
-    for path, fake in nodes.items():
+    for path, fake in {**(nodes or {}), **more}.items():
+        check_kind("node", path, str, "a name")
         first, _, rest = path.partition(NS_END)
         found.setdefault(first, {})[rest] = fake
     return found

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
+from ..channels.base import check_kind
 from ..checkpoint.base import CheckpointTuple
 from ..pregel.app import Pregel
 from ..pregel.names import under_way_number
@@ -90,6 +91,7 @@ def find_ended(seen: View, found: CheckpointTuple) -> Container[str]:
 def thread_for(program: Program, config: Mapping[str, Any] | None, thread_id: str) -> Any:
     """The config of a thread for a test. A graph takes the same steps whenever it runs; with
     schedule="ready" their order would depend on how long its tasks take."""
+    check_kind("config", config, Mapping | None, "a dict")
     given = {**({"max_concurrency": 1} if has_ready(program) else {}), **(config or {})}
     return {**given, "configurable": {**given.get("configurable", {}), "thread_id": thread_id}}
 

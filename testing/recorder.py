@@ -18,7 +18,7 @@ from ..checkpoint.memory import InMemorySaver
 from ..checkpoint.serde import Serializer
 from ..checkpoint.serde.json_form import from_json, to_json
 from ..graph.branch import BranchWriter
-from ..pregel.app import Pregel
+from ..pregel.app import Pregel, check_compiled
 from ..pregel.names import END, ROOT
 from ..pregel.steps import Steps, arun_steps, run_steps
 from ..pregel.task.interrupts import interrupt
@@ -176,6 +176,7 @@ class Stage:
     def __init__(
         self, app: Pregel, config: Mapping[str, Any] | None, context: Any, **options: Any
     ) -> None:
+        check_compiled(app)
         self._options = {**options, "context": context, "version": "v2", "durability": "sync"}
         self.saver = _PostingSaver(serde=app.serde)
         self.app: Pregel = app.copy({"checkpointer": self.saver})

@@ -17,11 +17,12 @@ from threading import Thread
 from typing import Any, Final, Literal
 from uuid import uuid4
 
+from ..channels.base import check_kind
 from ..checkpoint.base import CLAIM, CheckpointConflictError, Expected, Place, TaskWrites
 from ..checkpoint.memory import InMemorySaver
 from ..checkpoint.records import Commit
 from ..checkpoint.threads import Result
-from ..pregel.app import Pregel
+from ..pregel.app import Pregel, check_compiled
 from ..pregel.errors import UnknownInterruptError
 from ..pregel.names import without_ids
 from ..pregel.program.program import is_async
@@ -116,7 +117,9 @@ def survives(
     12 trials at 3 places: all end as without harm
     """
     trials = _Trials(app, input, config, context)
-    trials.forget = effects or (lambda: ())
+    check_kind("effects", effects, Callable | None, "a function")
+    check_kind("ignore", ignore, Collection, "a list of keys")
+    trials.forget = effects or tuple
     trials.run_undisturbed(AnswerBook(answers), ignore)
     repeated: Counter[str] = Counter()
     for place in range(len(trials.stored)):
@@ -199,6 +202,7 @@ class _Trials:
     def __init__(
         self, app: Pregel, input: Any, config: Mapping[str, Any] | None, context: Any
     ) -> None:
+        check_compiled(app)
         self.app = app
         self.input = input
         self.context = context

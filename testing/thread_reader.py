@@ -18,7 +18,7 @@ from ..checkpoint.base import (
 from ..checkpoint.errors import StoredError
 from ..checkpoint.serde import Serializer
 from ..checkpoint.serde.json_form import to_json
-from ..pregel.app import Pregel
+from ..pregel.app import Pregel, check_compiled
 from ..pregel.names import (
     END,
     SPENT,
@@ -54,6 +54,7 @@ def read_thread(app: Pregel[Any, Any, Any, Any], config: RunnableConfig) -> Reco
             stored with `durability="exit"`, it was edited by `update_state`, or a run of it began
             with a `Command`.
     """
+    check_compiled(app)
     saver = app.checkpointer
     if not isinstance(saver, BaseCheckpointSaver):
         raise ThreadError("the graph has no checkpointer: app.copy({'checkpointer': saver})")

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from ..channels.base import check_kind
 from ..checkpoint.base import BaseCheckpointSaver, address
-from ..pregel.app import Pregel
+from ..pregel.app import Pregel, check_compiled
 from ..pregel.drivers import threads as threads_driver
 from ..pregel.run.update_state import store_migrated
 from ..pregel.task.interrupts import identity_of
-from ..visualize.trace.reader import check_compiled
 from .migration import Migration
 from .outline import Outline, converted, differences, outline
 from .outlook import LevelOutlook, Outlook, TaskOutlook, look
@@ -103,15 +103,14 @@ def prove(
         TypeError: a graph is not compiled.
         ValueError: a graph has no checkpointer.
     """
-    for which, app in (("new", new), ("old", old)):
-        if app is None:
-            continue
+    for which, app in {"new": new, **({} if old is None else {"old": old})}.items():
         check_compiled(app)
         if not isinstance(app.checkpointer, BaseCheckpointSaver):
             raise ValueError(
                 f"the {which} graph must have a checkpointer to read threads from: "
                 "compile(checkpointer=...)"
             )
+    check_kind("threads", threads, Iterable | None, "ids of threads")
     given = new.checkpointer.threads(filter=filter) if threads is None else threads
     if old is None:
         return judge_all(new, given, None, None)

@@ -20,6 +20,7 @@ from ..records import (
     RunnableConfig,
     address,
     check_names,
+    check_search,
     collect_writes,
     coordinates,
     iso,
@@ -209,8 +210,7 @@ class SqlReader(BuiltinSaver):
             DamagedError: what is stored is not what was written.
             StorageError: the database cannot be read.
         """
-        if limit is not None and limit < 0:
-            raise ValueError(f"limit must be an integer >= 0, got {limit}")
+        check_search(filter, before, limit)
         found = self._list(config, filter, before, limit)
         return map(partial(self._decode, self._choose_lists(limit)), found)
 
@@ -262,6 +262,7 @@ class SqlReader(BuiltinSaver):
         """Return the ids of all threads, the most recently used first; see
         `BaseCheckpointSaver.threads`."""
         if filter:
+            check_search(filter, None, None)
             found = (each.state.key.thread_id for each in self._list(None, filter))
             return iter(dict.fromkeys(found))
         return self._threads()

@@ -43,6 +43,8 @@ def _call(
     model: Any, messages: Any, options: dict[str, Any], ask_model: Any, *, awaits: bool
 ) -> Any:
     """Ask a model, in the budget and inside the observers of the task."""
+    if not hasattr(model, method := "ainvoke" if awaits else "invoke"):
+        raise TypeError(f"model must be an object with {method}(messages), got {model!r:.200}")
     spend, observed = begin_spend(awaits=awaits), find_observed()
     if spend is None and observed is None:
         return ask_model(model, messages, options)

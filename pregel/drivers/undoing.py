@@ -19,7 +19,7 @@ from functools import cache
 from itertools import count
 from typing import Any, Final, Literal
 
-from ...channels.base import MISSING
+from ...channels.base import MISSING, check_kind
 from ...checkpoint.base import RETURN, UNDOING, UNDONE, CheckpointTuple, address, coordinates
 from ..errors import ThreadUndoingError, Undo, UndoneSignal
 from ..names import TASKS, UNDO
@@ -128,6 +128,7 @@ def _id_of(to: Any) -> str | None:
     config = getattr(to, "config", to)
     if config is None or isinstance(config, str):
         return config
+    check_kind("undo(to=...)", config, Mapping, "a config, a snapshot or the id of a checkpoint")
     found = config.get("configurable", {}).get("checkpoint_id")
     if found is None:
         raise ValueError(f"undo(to=...) must name a checkpoint, got a config without one: {to!r}")

@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from ...channels.base import check_kind
 from ...checkpoint.base import (
     CONTINUES,
     NULL_TASK_ID,
@@ -123,11 +124,17 @@ def read_supersteps(supersteps: Sequence[Sequence[Any]]) -> list[list[StateUpdat
         raise ValueError(
             "supersteps must be a list of lists of StateUpdate, got none: give at least one update"
         )
+    words = "a list of lists of StateUpdate"
+    check_kind("supersteps", supersteps, Sequence, words)
+    for updates in supersteps:
+        check_kind("each of supersteps", updates, Sequence, words)
     read = [[_read_update(update) for update in updates] for updates in supersteps]
     for number, updates in enumerate(read):
         if not updates:
             raise ValueError(f"superstep {number} of the bulk update has no updates")
         for update in updates:
+            check_kind("as_node", update.as_node, str | None, "the name of a node")
+            check_kind("task_id", update.task_id, str | None, "the id of a task")
             if len(updates) > 1 and update.as_node in ALONE:
                 raise InvalidUpdateError(
                     f"an update with as_node={update.as_node!r} must be alone in its superstep"

@@ -8,10 +8,9 @@ from typing import Any
 
 from typing_extensions import Unpack
 
-from ...pregel.app import Pregel
+from ...pregel.app import Pregel, check_compiled
 from ...pregel.run.config import Options
 from ...pregel.types import AnyConfig
-from ..trace.reader import check_compiled
 from .view import RunView, ViewName, afind_earlier, find_earlier, show_call
 
 

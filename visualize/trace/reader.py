@@ -13,7 +13,7 @@ from itertools import chain, starmap
 from typing import Any, NamedTuple
 
 from ...checkpoint.base import UNDER_WAY, BaseCheckpointSaver, RunnableConfig, address, coordinates
-from ...pregel.app import Pregel
+from ...pregel.app import Pregel, check_compiled
 from ...pregel.names import PUSH, START, handled_node, join_id
 from ...pregel.policies import RetryPolicy
 from ...pregel.run.snapshots import list_nested
@@ -74,17 +74,6 @@ def read_snapshot(app: Pregel, config: AnyConfig) -> StateSnapshot:
             f"nothing is stored for thread {thread_id!r}{f', namespace {ns!r}' if ns else ''}"
         )
     return snapshot
-
-
-def check_compiled(app: object) -> None:
-    """Check that this is a compiled graph.
-
-    Raises:
-        TypeError: it is not.
-    """
-    if not isinstance(app, Pregel):
-        hint = ": compile() it first" if hasattr(app, "compile") else ""
-        raise TypeError(f"app must be a compiled graph, got a {type(app).__name__}{hint}")
 
 
 def ignore(step: TraceStep, before: Any, after: Any) -> None:
