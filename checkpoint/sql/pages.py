@@ -29,7 +29,14 @@ from .rows import (
 )
 
 MOST_VALUES = 16
-"""How many checkpoints of a page have their values read at most: all are in memory at once."""
+"""How many checkpoints of the first page have their values read at most. All are in memory at once,
+so later pages have more only if that takes few bytes."""
+
+MOST_BYTES = 1_000_000
+"""The bytes of value rows up to which the next page may have twice as many checkpoints."""
+
+MOST_STATES = 64
+"""The most checkpoints of a page whose values are read."""
 
 MOST_ROWS = 256
 """The most rows of a page."""
@@ -41,12 +48,17 @@ Fits = Callable[[CheckpointBody], bool]
 @dataclass(slots=True)
 class Page:
     """Some consecutive rows of a list, newest first; the wanted ones with their states; and the
-    sequence below which the next page begins."""
+    sequence below which the next page begins.
+
+    Attributes:
+        bytes: how many the rows of values had that were read.
+    """
 
     rows: Sequence[Row]
     wanted: Mapping[int, StoredCheckpoint]
     edge: int
     is_last: bool
+    bytes: int
 
 
 class Listed(dict[int, ThreadKey]):
@@ -112,7 +124,8 @@ def read_page(
                 break
     # Fewer than requested, and the page was not cut short by `most`.
     is_last = len(found) < size and (not found or last == found[-1][1])
-    return Page(rows, _read_wanted(session, listed, rows, wanted, recent), last, is_last)
+    states, read = _read_wanted(session, listed, rows, wanted, recent)
+    return Page(rows, states, last, is_last, read)
 
 
 def _read_wanted(
@@ -121,10 +134,12 @@ def _read_wanted(
     rows: Sequence[Row],
     wanted: Collection[int],
     recent: RecentValues | None,
-) -> dict[int, StoredCheckpoint]:
-    """Return the wanted checkpoints among the rows of a page, by sequence."""
+) -> tuple[dict[int, StoredCheckpoint], int]:
+    """Return the wanted checkpoints among the rows of a page, by sequence, and how many bytes of
+    values were read for them."""
     states = _States(session, listed, rows)
     read: dict[int, StoredCheckpoint] = {}
+    size = 0
     # Oldest first, since each state is made from the previous one.
     for row, body in reversed(rows):
         if row.seq in wanted:
@@ -132,8 +147,8 @@ def _read_wanted(
     for id in {each.row.namespace_id: None for each in read.values()}:
         own = [each for each in reversed(rows) if each[0].namespace_id == id]
         chosen = [read[row.seq] for row, _ in own if row.seq in read]
-        _fill(session, listed.namespaces[id], own, chosen, recent)
-    return read
+        size += _fill(session, listed.namespaces[id], own, chosen, recent)
+    return read, size
 
 
 class _States:
@@ -183,9 +198,9 @@ def _fill(
     rows: Sequence[Row],
     wanted: Sequence[StoredCheckpoint],
     recent: RecentValues | None,
-) -> None:
+) -> int:
     """Read the long values of some checkpoints of one namespace, oldest first, and the writes
-    beside them.
+    beside them. Return how many bytes of values were read.
 
     Args:
         rows: all rows of the namespace on the page, oldest first.
@@ -195,7 +210,7 @@ def _fill(
     ]
     if unread and recent is not None:
         unread = recent.fill(namespace.id, unread)
-    fill_values(session, wanted[0].state.key, namespace.id, unread)
+    size = fill_values(session, wanted[0].state.key, namespace.id, unread)
     written: dict[str, list[bytes]] = {}
     ids = [each.row.checkpoint_id for each in wanted]
     for checkpoint_id, data in session.rows("writes", namespace.id, ids):
@@ -205,3 +220,4 @@ def _fill(
         row, known = read_next(session, namespace.id, newest.row.seq)
         following += unpack_next(session, namespace, newest, row)
     add_tasks(session, wanted, written, following, known)
+    return size

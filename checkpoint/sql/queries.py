@@ -203,16 +203,17 @@ def fill_values(
     key: ThreadKey,
     namespace_id: int,
     unread: Sequence[tuple[str, ChannelValue]],
-) -> None:
+) -> int:
     """Read the rows of channels' values, oldest first, all in one query. Values that have their
-    `base` are passed over."""
+    `base` are passed over. Return how many bytes the rows had."""
     wanted = {(value.owner, name) for name, value in unread if value.base is None}
     if not wanted:
-        return
+        return 0
     found = session.rows("values", namespace_id, sorted(wanted))
     reader = ValueReader(key, {(owner, channel): data for owner, channel, _, data in found})
     for name, value in unread:
         reader.fill(name, value)
+    return sum([len(data) for *_, data in found])
 
 
 def add_tasks(

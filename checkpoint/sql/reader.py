@@ -31,7 +31,7 @@ from ..serde import Serializer
 from ..serde.list_decoder import ListDecoder
 from .label_index import find_labelled
 from .listing import ListingCheck
-from .pages import MOST_ROWS, MOST_VALUES, Fits, Listed, Page, read_page
+from .pages import MOST_BYTES, MOST_ROWS, MOST_STATES, MOST_VALUES, Fits, Listed, Page, read_page
 from .queries import (
     NEWEST,
     LookUp,
@@ -332,10 +332,11 @@ class SqlReader(BuiltinSaver):
         if limit == 0:
             return
         check = ListingCheck(listed.namespaces, listed.everything, edge)
-        left, size = limit, MOST_VALUES if limit is None else min(limit, MOST_VALUES)
+        left, most = limit, MOST_VALUES
+        size = most if limit is None else min(limit, most)
         while True:
-            most = MOST_VALUES if left is None else min(left, MOST_VALUES)
-            page = self._read_page(listed, edge, size, fits, most)
+            wanted = most if left is None else min(left, most)
+            page = self._read_page(listed, edge, size, fits, wanted)
             for row, body in page.rows:
                 check.add(row, body, listed[row.namespace_id])
                 found = page.wanted.get(row.seq)
@@ -353,8 +354,10 @@ class SqlReader(BuiltinSaver):
                 break
             edge = page.edge
             # As many rows as the last page has read; more, if too few of them fit.
-            size = len(page.rows) if len(page.wanted) == most else 2 * size
-            size = min(max(size, MOST_VALUES), MOST_ROWS)
+            size = len(page.rows) if len(page.wanted) == wanted else 2 * size
+            if page.bytes <= MOST_BYTES:
+                most = min(2 * most, MOST_STATES)
+            size = min(max(size, most), MOST_ROWS)
         with self._session(write=False) as session:
             check.end(session, self._integrity)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 from typing import TypedDict
 
@@ -9,6 +10,7 @@ import pytest
 from kit.graphs import EMPTY, Log, chain_of, thread_config
 
 from stategraph import END
+from stategraph.checkpoint.sql import reader
 from stategraph.checkpoint.sql.read_rows import RECENT
 from stategraph.checkpoint.sqlite import SqliteSaver
 
@@ -113,11 +115,30 @@ def test_of_checkpoints_that_do_not_fit_only_the_metadata_is_read(saver, wanted,
 
 
 def test_a_whole_list_reads_each_row_about_once(saver, monkeypatch):
-    """Deltas are not made again from the first one for each page."""
+    """Deltas are not made again from the first one for each page, and pages grow as long as they take few bytes."""
     read = Counted(saver, lambda: sum(1 for _ in saver.list(THREAD)), monkeypatch)
     assert read.result == 1002
-    pages = 1002 / 16
+    pages = 2 + 1002 / 64  # of 16, of 32, and the rest
     assert read.rows <= 2 * 1002 + pages * (32 + 2 * 34 + 5)
+    assert read.selects <= 6 * pages + 7
+
+
+class Pages(TypedDict):
+    n: int
+    text: str
+
+
+def test_pages_of_large_values_do_not_grow(tmp_path, monkeypatch):
+    """All values of a page are in memory at once."""
+    with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as saver:
+        loop = chain_of(Pages, add=lambda state: {"n": state["n"] + 1, "text": os.urandom(50_000).hex()})
+        loop.add_conditional_edges("add", lambda state: "add" if state["n"] < 40 else END)
+        loop.compile(checkpointer=saver).invoke({"n": 0}, THREAD)
+        pages = []
+        read_page = reader.read_page
+        monkeypatch.setattr(reader, "read_page", lambda *args: pages.append(read_page(*args)) or pages[-1])
+        assert sum(1 for _ in saver.list(THREAD)) == 42
+    assert [len(page.wanted) for page in pages] == [16, 16, 10]
 
 
 def test_a_large_value_is_read_once(tmp_path, monkeypatch):
