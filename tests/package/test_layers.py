@@ -56,54 +56,41 @@ def room(name):
     return name.split(".")[1]
 
 
-def is_for_checkers(node: ast.AST):
-    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
-
-
-def import_nodes(node: ast.AST, deferred=False):
-    """Every import that runs, and whether it waits inside a function; not what only type checkers see."""
+def import_nodes(node: ast.AST, when="at once"):
+    """Every import, and when it runs: at once, in a function, or never, since it is for type checkers alone."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr):  # most of a tree, and no place for an import
             continue
         if isinstance(child, ast.Import | ast.ImportFrom):
-            yield child, deferred
-        elif isinstance(child, ast.If) and is_for_checkers(child):
-            yield from import_nodes(ast.Module(child.orelse, []), deferred)
+            yield child, when
+        elif isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
+            yield from import_nodes(ast.Module(child.body, []), "never")
+            yield from import_nodes(ast.Module(child.orelse, []), when)
         else:
-            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
-            yield from import_nodes(child, deferred or inside)
+            inside = when == "at once" and isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            yield from import_nodes(child, "in a function" if inside else when)
 
 
-def imports(name, tree: ast.AST | None = None):
-    """(what is imported, deferred?, file:line) for each import; our own modules begin with a dot."""
-    for node, deferred in import_nodes(tree_of(name) if tree is None else tree):
+def imports(name):
+    """(what is imported, when, file:line) for each import; our own modules begin with a dot."""
+    for node, when in import_nodes(tree_of(name)):
         where = f"{FILES[name].relative_to(ROOT)}:{node.lineno}"
         if isinstance(node, ast.Import):
-            yield from ((alias.name, deferred, where) for alias in node.names)
+            yield from ((alias.name, when, where) for alias in node.names)
         elif not node.level:
-            yield node.module or "", deferred, where
+            yield node.module or "", when, where
         else:
             folder = FILES[name].parents[node.level - 1].relative_to(ROOT).parts
             base = ".".join(["", *folder, *([node.module] if node.module else [])])
             for alias in node.names:
                 inner = f"{base}.{alias.name}"
-                yield (inner if inner in FILES else base or "."), deferred, where
+                yield (inner if inner in FILES else base or "."), when, where
 
 
 @cache
 def all_imports():
-    """(the module, what it imports, deferred?, file:line) for each import of the package."""
+    """(the module, what it imports, when, file:line) for each import of the package."""
     return [(name, *found) for name in FILES for found in imports(name)]
-
-
-def imports_for_checkers(name):
-    """As `imports`, of those under `if TYPE_CHECKING`."""
-    left = [tree_of(name)]
-    while left:
-        node = left.pop()
-        if isinstance(node, ast.If) and is_for_checkers(node):
-            yield from imports(name, ast.Module(node.body, []))
-        left += (child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
 
 
 def points_down(name, target):
@@ -119,21 +106,17 @@ def layer(name):
     return LAYERS.index(inner if inner in LAYERS else NOT_AT_THE_BOTTOM.get(inner, ""))
 
 
-def may_run_back(name, target):
-    return any(name == who and (target == what or target.startswith(what + ".")) for who, what in BACK)
+def may_run_back(name, target, when):
+    if when == "never" and (name, target) in TYPES:
+        return True
+    return when != "at once" and any(name == who and (target == what or target.startswith(what + ".")) for who, what in BACK)
 
 
 def test_imports_point_one_way():
-    for_checkers = [
-        (name, target, True, where)
-        for name in FILES
-        for target, _, where in imports_for_checkers(name)
-        if (name, target) not in TYPES
-    ]
     wrong = [
         f"{where}: {name} must not import {target}"
-        for name, target, deferred, where in [*all_imports(), *for_checkers]
-        if target.startswith(".") and not points_down(name, target) and not (deferred and may_run_back(name, target))
+        for name, target, when, where in all_imports()
+        if target.startswith(".") and not points_down(name, target) and not may_run_back(name, target, when)
     ]
     assert not wrong, "\n".join(["an arrow runs back:", *wrong])
 
@@ -141,10 +124,6 @@ def test_imports_point_one_way():
 def test_imports_make_no_circle():
     """Those inside functions and those for type checkers included. Where one closes a circle, a protocol is missing."""
     arrows = {}
-    for name in FILES:
-        for target, _, _ in imports_for_checkers(name):
-            if target.startswith("."):
-                arrows.setdefault(name, set()).add(target)
     for name, target, _, _ in all_imports():
         if target.startswith("."):
             arrows.setdefault(name, set()).add(target)
