@@ -5,11 +5,10 @@ FOLDER ?=
 # More words for pytest or the benchmark, for example `make test ARGS="-k join"`.
 ARGS ?=
 
-# More workers than cores: many tests wait for processes and databases. tests/conftest.py says which files come first.
-WORKERS = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + $(1))))
-ON_ALL_CORES = -n $(call WORKERS,2) --dist loadfile --no-loadscope-reorder
-# These start fleets and machines of their own, and hold some of them against the clock.
-TRIALS_ON_ALL_CORES = -n $(call WORKERS,1) --dist loadfile --no-loadscope-reorder
+# A worker more than cores: tests wait for processes and databases. Each collects all tests, which takes seconds.
+# tests/conftest.py says which files come first.
+WORKERS = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+ON_ALL_CORES = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PIP = -m pip --disable-pip-version-check -qq
 .DEFAULT_GOAL := help
 .PHONY: help venv peer others clients compat newest pythons demo test trials check lint scripts vendored map wheel sdist lowest docs bench curves notebooks pictures chaos clean
@@ -35,7 +34,7 @@ test: .venv/stamp ## what to run after a change, on all cores (the differential 
 # What holds the clock runs first, and alone.
 trials: .venv/trials ## the long tests that `make test` leaves out: planted bugs, kills, clusters, notebooks
 	@$(if $(ARGS),,.venv/bin/python -P -m pytest -m "trial and clock")
-	@.venv/bin/python -P -m pytest $(or $(and $(ARGS),-m trial $(ARGS)),-m "trial and not clock" $(TRIALS_ON_ALL_CORES))
+	@.venv/bin/python -P -m pytest $(or $(and $(ARGS),-m trial $(ARGS)),-m "trial and not clock" $(ON_ALL_CORES))
 
 check: ## all that CI does: installs what it needs
 	@.ci/run

@@ -31,7 +31,7 @@ with suppress(ModuleNotFoundError):  # `make lowest` has no psycopg
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
-settings.register_profile("ci", deadline=None, max_examples=50, print_blob=True)  # new examples; .ci/run gives the seed
+settings.register_profile("ci", deadline=None, max_examples=20, print_blob=True)  # new examples; .ci/run gives the seed
 settings.register_profile("full", deadline=None, max_examples=1000)
 settings.load_profile("quick")  # `pytest --hypothesis-profile=full` searches longer, with new random graphs
 
@@ -42,6 +42,16 @@ LONGEST = """
 """
 """The test files that take longest, in order. `make test` gives each worker a whole file: were a long one the last, all
 others would wait for it."""
+
+CROSSED = {
+    "drive": ["sync", "async"],
+    "saver": ["memory", "sqlite", "postgres"],
+    "local_saver": ["memory", "sqlite"],
+    "schedule": ["supersteps", "ready"],
+    "durability": ["sync", "async", "exit"],
+}
+"""Parameters of which a test may have several. Of all their combinations every second one runs each day, so that neighbours
+differ in two of them: async calls of SQLite, but sync ones of the memory. The others are trials."""
 
 POOL_THREADS = "stategraph"
 """The names of the engine's own threads begin so. They are daemons, and outlive a run on purpose."""
@@ -113,11 +123,19 @@ def pytest_pyfunc_call(pyfuncitem):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
-    """Skip a file that imports packages of the peer's, where they are not installed, and say so."""
+    """Skip a file that imports packages of the peer's, where they are not installed, and say so.
+
+    Each worker of pytest-xdist imports all files, and begins with its own part of each folder: a file that one has
+    rewritten and compiled, the others only load.
+    """
     report = yield
     missing = re.search(r"No module named '(lang\w+|deepagents|trustcall)", str(report.longrepr)) if report.failed else None
     if missing:
         report.outcome, report.longrepr = "skipped", (str(collector.path), 0, f"Skipped: needs {missing[1]}: make compat")
+    if isinstance(collector, pytest.Directory) and report.passed:
+        worker, workers = os.environ.get("PYTEST_XDIST_WORKER", "gw0"), os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")
+        first = len(report.result) * int(worker.removeprefix("gw")) // int(workers)
+        report.result = report.result[first:] + report.result[:first]
     return report
 
 
@@ -137,7 +155,6 @@ def pytest_collection():
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.enable()
 
@@ -149,12 +166,16 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(items):
     """The longest files come first; all tests of a file stay together, in their order. Those that hold something against
-    the clock may be repeated; no other test is."""
+    the clock may be repeated; no other test is. Every second combination of what is crossed becomes a trial."""
     for item in items:
+        given = item.callspec.params if hasattr(item, "callspec") else {}
+        places = [values.index(given[name]) for name, values in CROSSED.items() if given.get(name) in values]
+        if len(places) > 1 and sum(places) % 2:
+            item.add_marker(pytest.mark.trial)
         if item.get_closest_marker("clock") and item.config.pluginmanager.hasplugin("rerunfailures"):
             item.add_marker(pytest.mark.flaky(reruns=2))
     ranks = {f"test_{name}.py": rank for rank, name in enumerate(LONGEST.split())}
-    items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
+    items.sort(key=lambda item: (ranks.get(item.path.name, len(ranks)), item.path))
 
 
 def pytest_sessionfinish():

@@ -28,17 +28,18 @@ LONG = {
 
 
 class Ours(SaverChecks):
-    """In a database, long checks are trials, but for those of `quick`."""
+    """Checks of both modes are trials in one of them; in a database long checks are too, but for those of `quick`."""
 
     scale = SCALE
     quick: tuple[str, ...] = ()
+    trials = "async"
+    """The mode that `make trials` runs: memory in sync and SQLite in async every day, as `CROSSED` of `conftest.py`."""
 
     def pytest_generate_tests(self, metafunc):
         if "case" in metafunc.fixturenames:
             long = LONG.difference(self.quick) if self.durable else ()
-            marks = {name: [pytest.mark.trial] for name in long}
-            cases = [pytest.param(each, id=each.name, marks=marks.get(each.check.name, ())) for each in self.cases()]
-            metafunc.parametrize("case", cases)
+            is_trial = {case: case.check.name in long or (case.mode == self.trials and len(case.check.modes) > 1) for case in self.cases()}
+            metafunc.parametrize("case", [pytest.param(case, id=case.name, marks=[pytest.mark.trial] * is_trial[case]) for case in is_trial])
 
 
 class TestInMemorySaver(Ours):
@@ -50,6 +51,7 @@ class TestInMemorySaver(Ours):
 
 class TestSqliteSaver(Ours):
     quick = ("what_was_acknowledged_survives_a_kill", "damaged_bytes_are_never_believed")
+    trials = "sync"
 
     def open(self, folder):
         return SqliteSaver.from_conn_string(str(folder / "threads.db"), synchronous="off")
