@@ -85,8 +85,8 @@ EXAMPLES = {
 }
 
 
-@pytest.mark.parametrize("rule", CHANNEL_RULES)
-@pytest.mark.parametrize("name", EXAMPLES)
+@each_case("rule", CHANNEL_RULES)
+@each_case("name", EXAMPLES)
 def test_a_channel_keeps_the_rule(name, rule):
     make, writes = EXAMPLES[name]
     check_channel(make, writes, only=[rule])

@@ -158,7 +158,7 @@ def test_a_used_channel_gives_a_fresh_one_too(channel):
     assert state(channel.from_checkpoint(MISSING)) == before
 
 
-@pytest.mark.parametrize("name", TRACKED)
+@each_case("name", TRACKED)
 def test_a_checkpoint_restores_the_channel(name):
     made = MAKERS[name]()
     made.update([good(made)])
@@ -795,8 +795,8 @@ class Louder(LastValue[Any]):
         return f"{super().get()}!"
 
 
-@pytest.mark.parametrize("updates", [[], ["a"], [Overwrite("a")], ["a", "b"]], ids=str)
-@pytest.mark.parametrize("make", [*MAKERS.values(), partial(Louder, Any, key="k")], ids=[*MAKERS, "a subclass"])
+@each_case("updates", [[], ["a"], [Overwrite("a")], ["a", "b"]])
+@each_case("make", [*MAKERS.values(), partial(Louder, Any, key="k")])
 def test_a_preview_is_what_an_update_would_give_and_changes_nothing(make, updates):
     def outcome(channel, *steps):
         try:

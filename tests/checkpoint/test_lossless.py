@@ -49,15 +49,15 @@ from stategraph.checkpoint.serde.error_codec import MOST_ERRORS, ErrorChain
 # -- the table ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", COMES_BACK)
-@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: {"a": [(value, b"")]}], ids=["bare", "inside"])
+@each_case("name", COMES_BACK)
+@each_case("wrap", [lambda value: value, lambda value: {"a": [(value, b"")]}])
 def test_nothing_is_forgotten(name, wrap):
     value = wrap(COMES_BACK[name]())
     serde = serializer()
     assert everything(serde.loads(serde.dumps(value))) == everything(value)
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@each_case("name", REFUSED)
 def test_what_cannot_be_kept_is_refused(name):
     make, text = REFUSED[name]
     with pytest.raises(UnserializableError, match=re.escape(text)) as caught:
@@ -87,8 +87,8 @@ class Labelled(str):
 
 
 @pytest.mark.filterwarnings("ignore:.*a subclass of str, is stored as str")
-@pytest.mark.parametrize("text", [Words("x"), Labelled("x"), Words("\ud800")])
-@pytest.mark.parametrize("wrap", [lambda text: text, lambda text: [text, (text,)], lambda text: {text: {"a": text}}])
+@each_case("text", [Words("x"), Labelled("x"), Words("\ud800")])
+@each_case("wrap", [lambda text: text, lambda text: [text, (text,)], lambda text: {text: {"a": text}}])
 def test_a_text_of_a_subclass_without_fields_is_stored_as_str(text, wrap):
     plain = "\ud800" if text == "\ud800" else "x"
     serde = serializer()

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 from kit import cluster
 from kit.counting_saver import SYNC, THREAD, State, build, counting, play
-from kit.drive import each_durability
+from kit.drive import each_case, each_durability
 from kit.graphs import chain_of
 
 from stategraph import START, CheckpointConflictError, Command, StateGraph
@@ -121,7 +121,7 @@ def test_a_commit_that_was_overtaken_after_its_look_is_refused(kind, opened):
     assert app.get_state(THREAD).values["log"] == ["in", "other", "first"]  # `first` had finished
 
 
-@pytest.mark.parametrize("name", [*SYNC, "threads", "prune"])
+@each_case("name", [*SYNC, "threads", "prune"])
 def test_a_sync_method_that_is_a_coroutine_is_refused_when_the_class_is_made(name):
     async def method(self): ...
 

@@ -88,7 +88,7 @@ def back(value, *classes):
 # -- round trips ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", EXACT)
+@each_case("name", EXACT)
 def test_a_value_is_restored_equal_and_of_the_same_type(name):
     assert same(back(EXACT[name], *KNOWN), EXACT[name])
 
@@ -269,37 +269,34 @@ def deep(levels, wrap):
     return value
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (threading.Lock(), "cannot store _thread.lock; register the type with stategraph.checkpoint.register"),
-        ({"a": [0, 1, 2, Plain(threading.Lock())]}, "at ['a'][3].a: cannot store _thread.lock"),
-        ({"a": (0, [Pair(1, print)])}, "at ['a'][1][0].right: cannot store builtin_function_or_method print"),
-        ([Model.model_construct(a=Thing())], f"at [0].a: cannot store {stored_values.__name__}.Thing"),
-        ({1: {2: Thing()}}, f"at [1][2]: cannot store {stored_values.__name__}.Thing"),
-        ({Thing: 1}, f"at (key <class '{stored_values.__name__}.Thing'>): cannot store type Thing"),
-        (OrderedDict(x=[Thing()]), "at ['x'][0]: cannot store"),
-        ({"s": {print}}, "at ['s']{<built-in function print>}: cannot store"),
-        (deque([1, Thing()], maxlen=5), "at [1]: cannot store"),
-        ([int], "at [0]: cannot store type int"),
-        ([lambda: 1], "at [0]: cannot store function"),
-        ([MyDict()], f"at [0]: cannot store {stored_values.__name__}.MyDict"),
-        ([marked("x")], f"at [0]: cannot store {stored_values.__name__}.MyStr"),
-        ({marked("x"): 1}, "at (key 'x'): cannot store"),
-        (memoryview(b"x"), "cannot store memoryview"),
-        ([b"", memoryview(b"x")], "at [1]: cannot store memoryview"),
-        (SecretStr("x"), "cannot store pydantic"),
-        (defaultdict(lambda: 1), "cannot store collections.defaultdict: its default_factory must be"),
-        ([datetime(2020, 1, 1, tzinfo=MyZone())], f"at [0]: cannot store {__name__}.MyZone"),
-        (..., "cannot store ellipsis"),
-        (cycle(), "at [0]['again']: cannot store list: it contains itself"),
-        (deep(300, lambda x: [x]), "at [0][0]"),
-        (deep(300, lambda x: [x]), "[0]: cannot store list: nested too deeply"),
-        (deep(100_000, lambda x: {"a": x}), "at ['a']['a']"),
-        (deep(100_000, lambda x: (x,)), "[0]: cannot store tuple: nested too deeply"),
-        (deep(100_000, Node), f".child: cannot store {stored_values.__name__}.Node: nested too deeply"),
-    ],
-)
+@each_case("value, text", [
+    (threading.Lock(), "cannot store _thread.lock; register the type with stategraph.checkpoint.register"),
+    ({"a": [0, 1, 2, Plain(threading.Lock())]}, "at ['a'][3].a: cannot store _thread.lock"),
+    ({"a": (0, [Pair(1, print)])}, "at ['a'][1][0].right: cannot store builtin_function_or_method print"),
+    ([Model.model_construct(a=Thing())], f"at [0].a: cannot store {stored_values.__name__}.Thing"),
+    ({1: {2: Thing()}}, f"at [1][2]: cannot store {stored_values.__name__}.Thing"),
+    ({Thing: 1}, f"at (key <class '{stored_values.__name__}.Thing'>): cannot store type Thing"),
+    (OrderedDict(x=[Thing()]), "at ['x'][0]: cannot store"),
+    ({"s": {print}}, "at ['s']{<built-in function print>}: cannot store"),
+    (deque([1, Thing()], maxlen=5), "at [1]: cannot store"),
+    ([int], "at [0]: cannot store type int"),
+    ([lambda: 1], "at [0]: cannot store function"),
+    ([MyDict()], f"at [0]: cannot store {stored_values.__name__}.MyDict"),
+    ([marked("x")], f"at [0]: cannot store {stored_values.__name__}.MyStr"),
+    ({marked("x"): 1}, "at (key 'x'): cannot store"),
+    (memoryview(b"x"), "cannot store memoryview"),
+    ([b"", memoryview(b"x")], "at [1]: cannot store memoryview"),
+    (SecretStr("x"), "cannot store pydantic"),
+    (defaultdict(lambda: 1), "cannot store collections.defaultdict: its default_factory must be"),
+    ([datetime(2020, 1, 1, tzinfo=MyZone())], f"at [0]: cannot store {__name__}.MyZone"),
+    (..., "cannot store ellipsis"),
+    (cycle(), "at [0]['again']: cannot store list: it contains itself"),
+    (deep(300, lambda x: [x]), "at [0][0]"),
+    (deep(300, lambda x: [x]), "[0]: cannot store list: nested too deeply"),
+    (deep(100_000, lambda x: {"a": x}), "at ['a']['a']"),
+    (deep(100_000, lambda x: (x,)), "[0]: cannot store tuple: nested too deeply"),
+    (deep(100_000, Node), f".child: cannot store {stored_values.__name__}.Node: nested too deeply"),
+])
 def test_refused_with_the_place_and_what_to_do(value, text):
     assert text in refusal(value, Plain, Pair, Model, Node)
 
@@ -741,8 +738,8 @@ def test_a_time_zone_key_outside_the_zone_database_is_refused(key):
         fresh().loads(packed(ext(14, key)))
 
 
-@pytest.mark.parametrize("state", [[1], "text", {"a": 1, "b": {}}, None, {}], ids=str)
-@pytest.mark.parametrize("cls", [Plain, Move, Pair, Model, Color, Right])
+@each_case("state", [[1], "text", {"a": 1, "b": {}}, None, {}])
+@each_case("cls", [Plain, Move, Pair, Model, Color, Right])
 def test_state_that_does_not_fit_its_class(cls, state):
     blob = packed(ext(0, [f"{stored_values.__name__}:{cls.__name__}", state]))
     try:

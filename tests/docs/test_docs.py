@@ -13,6 +13,7 @@ from types import ModuleType
 
 import pytest
 from kit import chat_server, cluster
+from kit.drive import each_case
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ["channels", "checkpoint", "store", "pregel", "executors", "graph", "prebuilt", "visualize", "workers", "compat", "testing", "cli", "serve", "otel", "upgrade", "lab"]
@@ -76,7 +77,7 @@ def model_of(text, monkeypatch):
     assert len(requests) == len(answers)
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "how-to").glob("*.md")), ids=lambda page: page.stem)
+@each_case("page", sorted((ROOT / "docs" / "how-to").glob("*.md")))
 def test_a_how_to_guide_has_at_most_1200_words_beside_its_code(page):
     words = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL).split()
     assert len(words) <= 1200, f"{page.name}: {len(words)}; move rules to docs/reference"
@@ -86,7 +87,7 @@ def test_a_block_that_is_not_run_says_why():
     assert not [str(page) for page in PAGES if re.search(r"<!-- not run:?\s*-->", page.read_text())]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each_case("page", PAGES)
 def test_links_between_pages_lead_somewhere(page):
     text = FENCE.sub("", page.read_text())
     targets = re.findall(r"\]\((?!https?://|#)([^)#]+)", text)
@@ -100,7 +101,7 @@ def anchors_of(text):
     return {text.strip().replace(" ", "-") for text in words}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each_case("page", PAGES)
 def test_links_to_a_section_lead_to_one_that_is_there(page):
     links = re.findall(r"\]\(([\w/.-]*)#([\w-]+)\)", FENCE.sub("", page.read_text()))
     found = {(target, anchor): (page.parent / target if target else page).read_text() for target, anchor in links}

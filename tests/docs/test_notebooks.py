@@ -11,6 +11,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
+from kit.drive import each_case
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "notebooks"
@@ -52,7 +53,7 @@ def test_the_notebooks_are_those_that_the_first_one_leads_to():
     assert [name for name in NAMES[1:] if f"({name}.ipynb)" not in tour] == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_case("name", NAMES)
 def test_stored_outputs_have_no_errors_and_no_machine_names(name):
     for cell in code_cells(stored(name)):
         for output in cell["outputs"]:
@@ -63,7 +64,7 @@ def test_stored_outputs_have_no_errors_and_no_machine_names(name):
                 assert not found, f"{cell['id']}: {mime} has {found and found[0]!r}"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_case("name", NAMES)
 def test_the_files_hold_nothing_that_a_second_run_would_change(name):
     notebook = stored(name)
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
@@ -78,13 +79,13 @@ def test_the_files_hold_nothing_that_a_second_run_would_change(name):
     assert counts == [*range(1, len(counts) + 1)], "run from top to bottom: make notebooks"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_case("name", NAMES)
 def test_lines_of_code_fit_the_page(name):
     wide = [line for cell in code_cells(stored(name)) for line in text(cell["source"]).split("\n") if len(line) > WIDEST]
     assert not wide, wide
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_case("name", NAMES)
 def test_a_notebook_is_a_lesson_with_a_goal_a_picture_and_an_exercise(name):
     cells = stored(name)["cells"]
     assert text(cells[0]["source"]).split("\n\n")[1].startswith("**Goal.** You ")

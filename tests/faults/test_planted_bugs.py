@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from kit.drive import each_case
 from kit.planted import is_misfit
 
 from faults import bugs_above, bugs_below, bugs_protocol, bugs_savers, rooms  # noqa: F401  # these fill BUGS and TRIALS
@@ -20,7 +21,7 @@ def processes():
         yield found
 
 
-@pytest.mark.parametrize("name", BUGS)
+@each_case("name", BUGS)
 def test_every_planted_bug_finds_its_place(name):
     """What it replaces is there, under that name; the trials, which take long, would notice no sooner than at night."""
     with ExitStack() as stack:

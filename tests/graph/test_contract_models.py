@@ -277,8 +277,8 @@ class StrictModel(BaseModel):
     n: int = 0
 
 
-@pytest.mark.parametrize("schema", [StrictDict, StrictModel])
-@pytest.mark.parametrize("place", ["input", "nodes", "writes"])
+@each_case("schema", [StrictDict, StrictModel])
+@each_case("place", ["input", "nodes", "writes"])
 def test_a_strict_class_converts_nothing(schema, place, drive):
     app = one(schema, lambda state: {"n": "3"}, validate=place)
     given = {"n": 1} if place == "writes" else {"n": "3"}
@@ -379,11 +379,8 @@ class AliasedData:
     n: Annotated[int, Field(validation_alias="N")]
 
 
-@pytest.mark.parametrize(
-    ("schema", "name"),
-    [(Aliased, "N"), (Aliased, "number"), (Aliased, "n"), (AliasedDict, "N"), (AliasedDict, "n"), (AliasedData, "N")],
-)
-@pytest.mark.parametrize("validate", [(), EVERYWHERE], ids=["off", "on"])
+@each_case("schema, name", [(Aliased, "N"), (Aliased, "number"), (Aliased, "n"), (AliasedDict, "N"), (AliasedDict, "n"), (AliasedData, "N")])
+@each_case("validate", [(), EVERYWHERE])
 def test_an_input_may_use_every_name(schema, name, validate, drive):
     seen = []
     app = one(schema, lambda state: seen.append(state) or {"n": 4}, validate=validate)

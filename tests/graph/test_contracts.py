@@ -121,8 +121,8 @@ class Aliased(BaseModel):
     n: int = Field(default=0, validation_alias="N")
 
 
-@pytest.mark.parametrize("given", [{"userName": "a", "N": 2}, {"user_name": "a", "n": 2}, Aliased(userName="a", N=2)])
-@pytest.mark.parametrize("validate", [(), "input"])
+@each_case("given", [{"userName": "a", "N": 2}, {"user_name": "a", "n": 2}, Aliased(userName="a", N=2)])
+@each_case("validate", [(), "input"])
 def test_an_input_may_use_aliases(given, validate, drive):
     thread = drive.on(one(Aliased, lambda state: {"user_name": state.user_name * state.n}, validate=validate))
     assert thread.invoke(given) == {"user_name": "aa", "n": 2}

@@ -6,7 +6,6 @@ import typing
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple, NotRequired
 
-import pytest
 from kit.drive import each_case
 from kit.graphs import chain_of
 from pydantic import BaseModel
@@ -165,15 +164,12 @@ class Silent(MessagesState):
     n: int
 
 
-@pytest.mark.parametrize(
-    ("schema", "text"),
-    [
-        (Told, "Plan a trip\nto some cities."),
-        (ToldData, "A trip."),
-        (ToldModel, "A trip, checked."),
-        *((each, None) for each in (Typed, FromTyping, Data, Pair, Model, Silent, MessagesState)),
-    ],
-)
+@each_case("schema, text", [
+    (Told, "Plan a trip\nto some cities."),
+    (ToldData, "A trip."),
+    (ToldModel, "A trip, checked."),
+    *((each, None) for each in (Typed, FromTyping, Data, Pair, Model, Silent, MessagesState)),
+])
 def test_the_docstring_of_a_schema_is_its_description(schema, text):
     app = chain_of(schema, a=lambda _: {}).compile()
     assert app.get_input_jsonschema().get("description") == text

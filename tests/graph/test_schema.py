@@ -198,7 +198,7 @@ def test_a_reduced_key_starts_as_its_type_called(typ, value, drive):
     assert drive.invoke(app, {}) == {"r": value}
 
 
-@pytest.mark.parametrize("typ", [Optional[int], Union[int, str], Any, Literal["x"]], ids=str)
+@each_case("typ", [Optional[int], Union[int, str], Any, Literal["x"]])
 def test_a_type_that_cannot_be_called_starts_empty_and_takes_the_first_write_as_it_is(typ, drive):
     calls = []
 
@@ -405,8 +405,8 @@ def test_none_is_no_state_schema():
         StateGraph(None)
 
 
-@pytest.mark.parametrize("schema", NONSENSE.values(), ids=NONSENSE.keys())
-@pytest.mark.parametrize("place", ["state_schema", "input_schema", "output_schema", "node"])
+@each_case("schema", NONSENSE.values())
+@each_case("place", ["state_schema", "input_schema", "output_schema", "node"])
 def test_nonsense_is_no_schema_anywhere(schema, place):
     """WART-02."""
     with pytest.raises(InvalidGraphError):
@@ -444,7 +444,7 @@ def test_a_declared_result_key_for_questions_is_no_key_of_the_state(drive):
     assert "__interrupt__" not in app.channels
 
 
-@pytest.mark.parametrize("key", ["", "two words", "größe", "thread_id", "self", "n"])
+@each_case("key", ["", "two words", "größe", "thread_id", "self", "n"])
 def test_other_unusual_keys_work(key, drive):
     app = app_of(TypedDict("T", {key: int}), lambda state: {key: state[key] + 1})  # type: ignore[operator]
     assert drive.invoke(app, {key: 1}) == {key: 2}

@@ -256,7 +256,7 @@ def test_a_node_without_a_name_is_named_after_its_action(action, name):
     assert list(StateGraph(State).add_sequence([action]).nodes) == [name], "sequences name alike"
 
 
-@pytest.mark.parametrize("name", ["", "a", "two words", "größe", "thread_id", "join", "x+y"])
+@each_case("name", ["", "a", "two words", "größe", "thread_id", "join", "x+y"])
 def test_unusual_names_work(name, drive):
     """Empty, equal to a state key, with spaces, not ASCII."""
     app = StateGraph(State).add_node(name, logs("it")).add_edge(START, name).compile()

@@ -152,11 +152,11 @@ def each_case(names, cases):
             for case in cases:
                 try:
                     test(**fixtures, **dict(zip(arguments, case if len(arguments) > 1 else [case], strict=True)))
-                except Exception as error:
+                except (Exception, pytest.fail.Exception) as error:
                     error.add_note(f"{names} = {case!r}")
                     failed.append(error)
             if failed:
-                raise ExceptionGroup(f"{test.__name__}: some cases fail", failed)
+                raise BaseExceptionGroup(f"{test.__name__}: some cases fail", failed)
 
         signature = inspect.signature(test)
         fixtures = [each for name, each in signature.parameters.items() if name not in arguments]

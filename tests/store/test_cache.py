@@ -391,19 +391,16 @@ class OddZone(type(UTC).__base__):  # type: ignore[misc]
         return timedelta(0)
 
 
-@pytest.mark.parametrize(
-    ("value", "place"),
-    [
-        ({"a": [0, object()]}, r"value\['a'\]\[1\] is a builtins.object"),
-        ({"lock": threading.Lock()}, r"value\['lock'\] is a _thread.lock"),
-        (Plain(threading.Lock()), r"value\['x'\]"),
-        ([random.Random()], r"value\[0\] is a random.Random"),
-        ((n for n in ()), "value is a builtins.generator"),
-        (OrderedDict(), "value is a collections.OrderedDict"),
-        (nested(200), "nested deeper"),
-        ([datetime(2020, 1, 1, tzinfo=OddZone())], "tells an address"),
-    ],
-)
+@each_case("value, place", [
+    ({"a": [0, object()]}, r"value\['a'\]\[1\] is a builtins.object"),
+    ({"lock": threading.Lock()}, r"value\['lock'\] is a _thread.lock"),
+    (Plain(threading.Lock()), r"value\['x'\]"),
+    ([random.Random()], r"value\[0\] is a random.Random"),
+    ((n for n in ()), "value is a builtins.generator"),
+    (OrderedDict(), "value is a collections.OrderedDict"),
+    (nested(200), "nested deeper"),
+    ([datetime(2020, 1, 1, tzinfo=OddZone())], "tells an address"),
+])
 def test_refuses_what_has_no_canonical_form(value, place):
     with pytest.raises(TypeError, match=f"{place}.*; pass a key_func"):
         canonical_key(value)

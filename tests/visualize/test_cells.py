@@ -8,6 +8,7 @@ import pytest
 from example_graphs import DRAWN
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.drive import each_case
 
 from stategraph.visualize.layout.cells import (
     CellSizes,
@@ -52,7 +53,7 @@ def test_text_and_svg_show_the_same_layers(name):
     assert layers(in_cells(model)) == layers(arrange(model))
 
 
-@pytest.mark.parametrize("name", FLAT)
+@each_case("name", FLAT)
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
 def test_boxes_are_separated_by_whole_cells(name):
     boxes = list(in_cells(DRAWN[name]().model).boxes.values())

@@ -28,6 +28,7 @@ from example_graphs import (
     subgraph_two_levels,
     tool_agent,
 )
+from kit.drive import each_case
 
 from stategraph import END, START, Command, StateGraph, entrypoint
 from stategraph.visualize import dot
@@ -68,7 +69,7 @@ def test_to_json_contains_everything_as_plain_data():
     assert set(data) == {"name", "nodes", "edges", "clusters"}
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@each_case("name", DRAWN)
 @pytest.mark.filterwarnings("ignore::stategraph.graph.GraphWarning")
 def test_json_takes_every_drawing(name):
     drawing = DRAWN[name]()

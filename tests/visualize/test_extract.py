@@ -15,6 +15,7 @@ import pytest
 from example_graphs import DRAWN, State, graph, inner, joined, nested, node, router
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.drive import each_case
 from kit.graph_specs import Described, build
 from kit.graphs import chain_of
 from kit.random_graphs import graphs
@@ -139,7 +140,7 @@ def replaced(found: GraphModel):
     return GraphModel(found.name, [node._replace(data=None) for node in found.node_records], found.edge_records, found.clusters)
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@each_case("name", DRAWN)
 @pytest.mark.filterwarnings("ignore")
 def test_drawing_twice_gives_the_same(name):
     assert DRAWN[name]().model == DRAWN[name]().model

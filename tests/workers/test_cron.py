@@ -7,6 +7,7 @@ from itertools import islice, pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
+from kit.drive import each_case
 
 from stategraph.workers.cron import Cron, check_cron
 
@@ -24,20 +25,20 @@ def planned(cron, zone: ZoneInfo, start, number):
     return [f"{each:%Y-%m-%dT%H:%M}" for each in found]
 
 
-@pytest.mark.parametrize(("cron", "zone", "start", "found"), [
-    # A fixed time that the clocks skip comes at once when they have moved; the day after it is as ever.
-    ("30 2 * * *", BERLIN, "2026-03-28T12:00", ["2026-03-29T01:00", "2026-03-30T00:30"]),
-    ("30 2 * * *", NEW_YORK, "2026-03-07T12:00", ["2026-03-08T07:00", "2026-03-09T06:30"]),
-    # A fixed time that comes twice is one planned time, the first.
-    ("30 2 * * *", BERLIN, "2026-10-24T12:00", ["2026-10-25T00:30", "2026-10-26T01:30"]),
-    ("30 1 * * *", NEW_YORK, "2026-10-31T12:00", ["2026-11-01T05:30", "2026-11-02T06:30"]),
-    # What comes each hour comes each hour that passes.
-    ("15 * * * *", BERLIN, "2026-03-29T00:00", ["2026-03-29T00:15", "2026-03-29T01:15", "2026-03-29T02:15"]),
-    ("15 * * * *", BERLIN, "2026-10-25T00:00", ["2026-10-25T00:15", "2026-10-25T01:15", "2026-10-25T02:15"]),
-    # The same time of day before and after, so another one in UTC.
-    ("0 9 * * *", BERLIN, "2026-03-27T12:00", ["2026-03-28T08:00", "2026-03-29T07:00"]),
-    ("0 0 29 2 *", ZoneInfo("UTC"), "2026-01-01T00:00", ["2028-02-29T00:00", "2032-02-29T00:00"]),
-])  # fmt: skip
+@each_case("cron, zone, start, found", [
+# A fixed time that the clocks skip comes at once when they have moved; the day after it is as ever.
+("30 2 * * *", BERLIN, "2026-03-28T12:00", ["2026-03-29T01:00", "2026-03-30T00:30"]),
+("30 2 * * *", NEW_YORK, "2026-03-07T12:00", ["2026-03-08T07:00", "2026-03-09T06:30"]),
+# A fixed time that comes twice is one planned time, the first.
+("30 2 * * *", BERLIN, "2026-10-24T12:00", ["2026-10-25T00:30", "2026-10-26T01:30"]),
+("30 1 * * *", NEW_YORK, "2026-10-31T12:00", ["2026-11-01T05:30", "2026-11-02T06:30"]),
+# What comes each hour comes each hour that passes.
+("15 * * * *", BERLIN, "2026-03-29T00:00", ["2026-03-29T00:15", "2026-03-29T01:15", "2026-03-29T02:15"]),
+("15 * * * *", BERLIN, "2026-10-25T00:00", ["2026-10-25T00:15", "2026-10-25T01:15", "2026-10-25T02:15"]),
+# The same time of day before and after, so another one in UTC.
+("0 9 * * *", BERLIN, "2026-03-27T12:00", ["2026-03-28T08:00", "2026-03-29T07:00"]),
+("0 0 29 2 *", ZoneInfo("UTC"), "2026-01-01T00:00", ["2028-02-29T00:00", "2032-02-29T00:00"]),
+])
 def test_planned_times(cron, zone, start, found):
     assert planned(cron, zone, start, len(found)) == found
 
@@ -59,8 +60,8 @@ def test_each_planned_time_is_the_next_of_the_one_before_wherever_one_starts(cro
         assert times.next(earlier) == later
 
 
-@pytest.mark.parametrize("cron", ["* * * * *", "30 2 * * *", "0 0 1 * *", "0 12 29 2 *", "*/10 3 * * 1"])
-@pytest.mark.parametrize("away", [timedelta(seconds=30), timedelta(hours=3), timedelta(days=40), timedelta(days=800)])
+@each_case("cron", ["* * * * *", "30 2 * * *", "0 0 1 * *", "0 12 29 2 *", "*/10 3 * * 1"])
+@each_case("away", [timedelta(seconds=30), timedelta(hours=3), timedelta(days=40), timedelta(days=800)])
 def test_the_last_planned_time_is_the_last_of_all(cron, away):
     times = Cron(cron, BERLIN)
     first = times.next(utc("2026-03-28T11:00"))

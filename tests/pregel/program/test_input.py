@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kit.drive import each_case
 from kit.graphs import Log, chain_of, graph_of, thread_config
 
 from stategraph import END, START, InMemorySaver, StateGraph
@@ -54,7 +55,7 @@ def test_nodes_see_the_same_input_in_the_same_superstep(drive, make):
     assert first["log"][0] == "given" and others == [first] * 3
 
 
-@pytest.mark.parametrize("way", WAYS)
+@each_case("way", WAYS)
 def test_an_input_that_a_reducer_refuses_names_step_and_start(drive, way):
     graph = chain_of(Log, a=note("a"))
     if way == "with a router":

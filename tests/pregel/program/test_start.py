@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from kit.drive import each_case
 
 from stategraph.pregel.run.start import Delivery, Given, Meaning, Start, Stored, decide
 
@@ -49,9 +50,7 @@ def decided(given: Given, stored: Stored, case) -> Start:
     return decide(given, stored, CASES[case])
 
 
-@pytest.mark.parametrize(
-    ("given", "stored", "case"), POSSIBLE, ids=[f"{given.name}-{stored.name}-{case}" for given, stored, case in POSSIBLE]
-)
+@each_case("given, stored, case", POSSIBLE)
 def test_what_a_call_means(given, stored, case):
     assert decided(given, stored, case) == Start(*EXPECTED[given, stored][case])
 

@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 
 import pytest
-from kit.drive import each_durability
+from kit.drive import each_case, each_durability
 from kit.graphs import CONFIG, Count, chain_of, graph_of
 
 from stategraph import Runtime
@@ -239,8 +239,8 @@ class Later(InMemorySaver):
         super().commit(commits)
 
 
-@pytest.mark.parametrize("saver", [InMemorySaver, Later])
-@pytest.mark.parametrize("durability", ["sync", "async"])
+@each_case("saver", [InMemorySaver, Later])
+@each_case("durability", ["sync", "async"])
 def test_history_keeps_old_values_even_if_reducers_mutate_in_place(drive, saver, durability):
     def extend(old, new):
         old.extend(new)

@@ -174,8 +174,8 @@ def test_a_setting_of_the_wrong_kind_is_named(config, drive):
         app.with_config(config)
 
 
-@pytest.mark.parametrize("setting", ["recursion_limit", "max_concurrency"])
-@pytest.mark.parametrize("value", [0, -1])
+@each_case("setting", ["recursion_limit", "max_concurrency"])
+@each_case("value", [0, -1])
 def test_a_limit_below_one_is_refused(setting, value, drive):
     with pytest.raises(ValueError, match=f"{setting} must be an integer >= 1, got {value}"):
         drive.invoke(app_of(nothing), {}, {setting: value})
@@ -184,12 +184,7 @@ def test_a_limit_below_one_is_refused(setting, value, drive):
 # -- the thread ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "config",
-    [None, {}, {"configurable": {}}, {"configurable": None}, thread_config(None),
-     thread_config(""), {"configurable": {"user": "u"}}],
-    ids=str,
-)  # fmt: skip
+@each_case("config", [None, {}, {"configurable": {}}, {"configurable": None}, thread_config(None), thread_config(""), {"configurable": {"user": "u"}}])
 def test_a_graph_with_a_saver_needs_a_thread_id(config, drive):
     """D15."""
     app = app_of(nothing, checkpointer=InMemorySaver())
@@ -275,16 +270,12 @@ def test_a_dict_becomes_the_context_schema_and_all_else_stays(schema, context, s
     assert got[0] is context or not isinstance(context, Data)
 
 
-@pytest.mark.parametrize(
-    ("schema", "context", "error"),
-    [
-        (Data, {}, TypeError),
-        (Data, {"user": "u", "shoe": 1}, TypeError),
-        (Model, {"user": 3}, ValidationError),
-        (int, {"a": 1}, TypeError),
-    ],
-    ids=str,
-)
+@each_case("schema, context, error", [
+    (Data, {}, TypeError),
+    (Data, {"user": "u", "shoe": 1}, TypeError),
+    (Model, {"user": 3}, ValidationError),
+    (int, {"a": 1}, TypeError),
+])
 def test_a_context_that_does_not_fit_says_of_which_graph_and_class(schema, context, error, drive):
     app, got = contextual(schema)
     with pytest.raises(error) as caught:

@@ -303,7 +303,7 @@ CLASHES = {
 }
 
 
-@pytest.mark.parametrize(("update", "key", "advice"), CLASHES.values(), ids=CLASHES.keys())
+@each_case("update, key, advice", CLASHES.values())
 def test_two_writes_where_one_is_allowed_name_key_step_writers_and_thread(update, key, advice, drive):
     """D6."""
     app = parallel(p=lambda state: update, q=lambda state: update, r=logs).compile(InMemorySaver())
@@ -317,7 +317,7 @@ def test_two_writes_where_one_is_allowed_name_key_step_writers_and_thread(update
     assert state.next == ("p", "q", "r")
 
 
-@pytest.mark.parametrize("update", [3, None, {"x": 1}, "text"], ids=repr)
+@each_case("update", [3, None, {"x": 1}, "text"])
 def test_a_reducer_that_raises_names_key_step_and_writer(update, drive):
     app = parallel(p=lambda state: {"log": update}, q=lambda state: {"a": 1}).compile(InMemorySaver())
     with pytest.raises(TypeError) as caught:

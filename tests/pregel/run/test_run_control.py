@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypedDict
 
 import pytest
+from kit.drive import each_case
 from kit.graphs import CONFIG, chain_of, thread_config
 
 from stategraph import InMemorySaver, RunControl, get_runtime, interrupt
@@ -36,18 +37,15 @@ def inside(state):
     return {"text": "b"}
 
 
-@pytest.mark.parametrize("streams", [False, True])
-@pytest.mark.parametrize(
-    ("node", "options", "paused"),
-    [
-        (done, {}, False),
-        (ask, {}, True),
-        (wait, {}, True),
-        (done, {"interrupt_before": ["node"]}, True),
-        (done, {"interrupt_after": ["node"]}, True),
-        (inside, {}, False),
-    ],
-)
+@each_case("streams", [False, True])
+@each_case("node, options, paused", [
+    (done, {}, False),
+    (ask, {}, True),
+    (wait, {}, True),
+    (done, {"interrupt_before": ["node"]}, True),
+    (done, {"interrupt_after": ["node"]}, True),
+    (inside, {}, False),
+])
 def test_a_run_handle_reports_whether_the_run_paused(drive, node, options, paused, streams):
     app, control = make_app(node, **options), RunControl()
     assert control.paused is None

@@ -220,8 +220,8 @@ def context_of(drive, schema, **options):
     return seen[0]
 
 
-@pytest.mark.parametrize("schema", [None, Typed, dict])
-@pytest.mark.parametrize("context", [{"user": "x"}, {}, 3, None])
+@each_case("schema", [None, Typed, dict])
+@each_case("context", [{"user": "x"}, {}, 3, None])
 def test_without_a_class_to_make_it_passes_unchanged(drive, schema, context):
     assert context_of(drive, schema, context=context) is context
     assert context_of(drive, schema) is None
@@ -245,7 +245,7 @@ def test_a_nested_graph_inherits_the_context(drive, as_node):
     assert seen[0] is given
 
 
-@pytest.mark.parametrize("own", [{"user": "mine"}, {}, 0, ""])
+@each_case("own", [{"user": "mine"}, {}, 0, ""])
 def test_a_context_of_its_own_wins_even_if_falsy(drive, own):
     seen = []
     child = app_of(("inner", lambda state: seen.append(get_runtime().context)))

@@ -8,7 +8,7 @@ import threading
 from typing import Annotated, Any, TypedDict
 
 import pytest
-from kit.drive import each_durability
+from kit.drive import each_case, each_durability
 from kit.graphs import CONFIG, chain_of
 
 from stategraph.channels import BinaryOperatorAggregate, LastValue, UntrackedValue
@@ -66,8 +66,8 @@ def test_subgraphs_puts_the_namespace_first(drive):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", ["updates", ["updates"]])
-@pytest.mark.parametrize("subgraphs", [False, True])
+@each_case("mode", ["updates", ["updates"]])
+@each_case("subgraphs", [False, True])
 def test_version_two_has_one_shape_for_everything(drive, mode, subgraphs):
     chunks = drive.stream(chain(), INPUT, stream_mode=mode, subgraphs=subgraphs, version="v2")
     assert chunks[0] == {"type": "updates", "ns": (), "data": {"n1": {"x": ["1"]}}}
@@ -347,8 +347,8 @@ def test_a_finished_tasks_update_reaches_the_reader_while_its_sibling_runs(drive
 # -- custom events --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limit", [None, 1])
-@pytest.mark.parametrize("nodes", [1, 2])
+@each_case("limit", [None, 1])
+@each_case("nodes", [1, 2])
 def test_custom_events_reach_the_reader_while_the_node_runs(drive, limit, nodes):
     """The node waits until its reader has seen the event: no reading ahead, no deadlock at one thread."""
     seen = [threading.Event() for _ in range(nodes)]

@@ -348,8 +348,8 @@ WRONG_ROUTES = {
 }
 
 
-@pytest.mark.parametrize("mapped", [False, True], ids=["anywhere", "mapped"])
-@pytest.mark.parametrize(("answer", "text"), WRONG_ROUTES.values(), ids=WRONG_ROUTES)
+@each_case("mapped", [False, True])
+@each_case("answer, text", WRONG_ROUTES.values())
 def test_invalid_return_values_of_routers_warn(answer, text, mapped, drive):
     graph = StateGraph(State).add_node("a", lambda state: None)
     graph.add_conditional_edges(START, lambda state: "a", ["a"])

@@ -173,8 +173,8 @@ TARGETS = {
 }
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
-@pytest.mark.parametrize("by", ["router", "node", "command"])
+@each_case("target", TARGETS.values())
+@each_case("by", ["router", "node", "command"])
 def test_a_send_to_nowhere_fails_in_the_task_that_sent_it(target, by, drive):
     """D4, WART-20, WART-26."""
     send = Send(target, {})
