@@ -87,10 +87,10 @@ def note_batches(made):
     ThreadDriver.make_batch = note  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("apart", [9, pytest.param(3, marks=pytest.mark.trial)])
+@pytest.mark.parametrize("apart", [27, pytest.param(3, marks=pytest.mark.trial)])
 @pytest.mark.parametrize(("durability", "first"), [("sync", 1), ("async", 2), ("exit", 3)])
 def test_ctrl_c_loses_nothing(durability, first, apart):
-    """At every ninth call, for time's sake; as a trial at every third."""
+    """At every 27th call, for time's sake; as a trial at every third."""
     runs = Counter()
 
     def node(name):

@@ -651,12 +651,11 @@ def test_an_edit_without_as_node_replaces_a_pending_input(drive, saver, schedule
 
 
 @pytest.mark.trial
-@pytest.mark.parametrize("rounds", [30, pytest.param(1_500, marks=pytest.mark.trial)])
-def test_an_edit_during_sends_is_refused_or_exact(drive, rounds):
-    """See `edits_beside_sends`: as many of its shapes, drawn by lot."""
-    random = Random(rounds)
+def test_an_edit_during_sends_is_refused_or_exact(drive):
+    """See `edits_beside_sends`: 200 of its shapes, drawn by lot; `make chaos` takes all."""
+    random = Random(200)
     with Mode("async" if drive.is_async else "sync") as world:
-        for fan in random.sample(FANS, rounds):
+        for fan in random.sample(FANS, 200):
             edit_beside_sends(fan, random, world.call, InMemorySaver())
 
 
