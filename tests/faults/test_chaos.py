@@ -1,4 +1,4 @@
-"""The chaos campaign: one round of each trial, and as a trial of `make trials` its quick size. At full size: `make chaos`."""
+"""The chaos campaign at its quick size. At full size: `make chaos`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,6 @@ from faults.campaign import QUICK, TRIALS, Bench, Round, Trial, run_trial
 from faults.planted import BUGS
 from stategraph.testing import Processes
 
-IDS = {name: f"{each.promise}-{name}" for name, each in TRIALS.items()}
-EACH = pytest.mark.parametrize("trial", TRIALS.values(), ids=IDS.values())
-LONG = {
-    "answers_in_postgres", "exhaustive", "flipped_bits", "killed_calls_on_postgres", "killed_on_postgres",
-    "racing_processes_on_postgres", "rows_that_are_missing", "sql_texts_are_constants",
-}  # fmt: skip
-"""Trials of which one round takes long, while other tests that are no trials hold the same rule."""
-
 
 @pytest.fixture(scope="module")
 def processes():
@@ -26,19 +18,9 @@ def processes():
 
 
 @pytest.mark.trial
-@pytest.mark.parametrize("trial", [pytest.param(TRIALS[name], id=IDS[name]) for name in IDS if name not in LONG])
-def test_every_guarantee_holds_in_one_round(trial, processes):
-    holds(trial, min(trial.rounds(QUICK), 1), processes)
-
-
-@pytest.mark.trial
-@EACH
+@pytest.mark.parametrize("trial", [pytest.param(each, id=f"{each.promise}-{name}") for name, each in TRIALS.items()])
 def test_every_guarantee_holds_at_the_quick_size(trial, processes):
-    holds(trial, trial.rounds(QUICK), processes)
-
-
-def holds(trial, rounds, processes: Processes):
-    record = run_trial(trial, range(rounds), processes=processes)
+    record = run_trial(trial, range(trial.rounds(QUICK)), processes=processes)
     assert not record.failures, "\n".join(record.failures)
     if record.skipped or not record.rounds:
         pytest.skip(record.skipped or "only at full size: make chaos")
