@@ -1,7 +1,7 @@
 """Functions of nodes as Ray tasks: the extra `ray`.
 
-A task of Ray's can be ended for real. A call that sends events while it runs is a generator: its
-last item is its end. Large parts are put into Ray's object store once.
+A task of Ray's can be ended for real. A call is a generator: its items are its events and requests,
+the last one its end. Large parts are put into Ray's object store once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from uuid import uuid4
 import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError, TaskCancelledError
 
-from .base import Executor, Handle, Lost, OnEvent, RemoteCall
+from .base import Executor, Lost, OnEvent, RemoteCall
 from .worker import serve
 
 EVENT, REQUEST, END = b"e", b"q", b"."
@@ -47,21 +47,20 @@ class RayExecutor(Executor):
         self.given = ray
         self.name = "Ray"
         self._options = options
-        self._functions: dict[bool, Any] = {}
+        self._function: Any = None
         self._replies: tuple[Any, Any] = (None, None)  # the actor, and the job it belongs to
         self._replies_name = f"stategraph-replies-{uuid4().hex}"
         self._lock = Lock()
 
-    def submit(self, call: RemoteCall, on_event: OnEvent) -> Handle:
+    def submit(self, call: RemoteCall, on_event: OnEvent) -> _RayHandle:
         """Start a task of Ray's."""
-        streaming = call.sends_events or call.sends_requests
-        function = self._remote_function(streaming=streaming).options(name=call.node)
-        if not streaming:
-            return _TaskHandle(function.remote(call.payload, *call.parts))
+        if self._function is None:
+            # The engine counts the tries itself.
+            options = {"max_retries": 0, **self._options, "num_returns": "streaming"}
+            self._function = ray.remote(**options)(run_call)
         name = self._replies_name if call.sends_requests else None
-        return _StreamHandle(
-            function.remote(call.payload, name, *call.parts), on_event, self._deliver
-        )
+        items = self._function.options(name=call.node).remote(call.payload, name, *call.parts)
+        return _RayHandle(items, on_event, self._deliver)
 
     def share(self, blob: bytes) -> Any:
         """Put a large part into the object store."""
@@ -77,30 +76,9 @@ class RayExecutor(Executor):
                 self._replies = (actor.options(name=self._replies_name).remote(), job)
             self._replies[0].put.remote(id, reply)
 
-    def _remote_function(self, *, streaming: bool) -> Any:
-        if streaming not in self._functions:
-            # The engine counts the tries itself.
-            options: dict[str, Any] = {"max_retries": 0, **self._options}
-            if streaming:
-                options["num_returns"] = "streaming"
-            function = stream_call if streaming else run_call
-            self._functions[streaming] = ray.remote(**options)(function)
-        return self._functions[streaming]
-
-
-class _TaskHandle:
-    def __init__(self, ref: Any) -> None:
-        self._ref = ref
-
-    def result(self, timeout: float | None = None) -> bytes:
-        return _get(self._ref, timeout)
-
-    def cancel(self) -> None:
-        _cancel(self._ref)
-
 
 @dataclass(eq=False)
-class _StreamHandle:
+class _RayHandle:
     _items: Any
     _on_event: OnEvent
     _deliver: Callable[[bytes, bytes | None], None]
@@ -131,7 +109,11 @@ class _StreamHandle:
                 self._on_event(item[1:])
 
     def cancel(self) -> None:
-        _cancel(self._items)
+        try:
+            if ray.is_initialized():
+                ray.cancel(self._items, force=True)
+        except Exception:  # it has ended, or the cluster is gone
+            pass
 
 
 def _get(ref: Any, timeout: float | None) -> bytes:
@@ -166,23 +148,10 @@ def _detect_shutdown() -> Iterator[None]:
         raise
 
 
-def _cancel(found: Any) -> None:
-    try:
-        if ray.is_initialized():
-            ray.cancel(found, force=True)
-    except Exception:  # it has ended, or the cluster is gone
-        pass
-
-
 # -- the worker's side -----------------------------------------------------------------------------
 
 
-def run_call(payload: bytes, *parts: bytes) -> bytes:
-    """Serve a call in a worker."""
-    return serve(payload, parts)
-
-
-def stream_call(payload: bytes, replies: str | None, *parts: bytes) -> Any:
+def run_call(payload: bytes, replies: str | None, *parts: bytes) -> Any:
     """Serve a call in a worker, on a thread of its own. Yields its events and requests as they
     come, then how it ended.
 
