@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
@@ -18,13 +18,15 @@ from ..checkpoint.sql.postgres_server import POOL_SIZE, SECONDS, ConnectionLostE
 from ..pregel.app import Pregel
 from ..pregel.task.spans import EVERYWHERE
 from ..pregel.types import AnyConfig, Durability, Multitask, StreamMode
-from .chunks import ChunkTable
+from .care import QueueCare
+from .chunks import ChunkTable, StreamChunk
 from .database import JobDatabase
 from .delays import Due, When, check_when, read_debounce, read_due
 from .jobs import (
     Job,
     JobCodec,
     JobName,
+    JobResult,
     check_call,
     check_config,
     check_durability,
@@ -35,7 +37,6 @@ from .jobs import (
     queue_name,
 )
 from .listener import Listener
-from .results import QueueResults
 from .schedules import Missed, ScheduleKeeper
 from .submission import Submitter, read_fairness_key
 from .tables import STATEMENTS
@@ -43,7 +44,7 @@ from .turns import check_multitask, submit_in_turn
 from .waiting import ResultWaiter
 
 
-class Queue(QueueResults):
+class Queue(QueueCare):
     """The jobs of one graph, in a Postgres database that its workers share.
 
     Submit inputs to threads here; workers (`python -m stategraph work`) run them on any machines.
@@ -400,3 +401,61 @@ class Queue(QueueResults):
         """Delete a schedule of this graph. Jobs that it has submitted stay. Return whether the
         schedule existed."""
         return self._schedules.remove(name)
+
+    # -- wait for results --------------------------------------------------------------------------
+
+    def result(
+        self, thread_id: str, *, run_id: str | None = None, wait: float | None = None
+    ) -> JobResult:
+        """Return the status and the outcome of a job.
+
+        Args:
+            thread_id: the job's thread. Without `run_id`, the job submitted last is meant.
+            wait: seconds to wait for its end; None for as long as it takes, 0 not to wait.
+
+        Raises:
+            LookupError: there is no such job, or it was deleted.
+            StorageError: the database was out of reach for `timeout` seconds, however long `wait`
+                is. Ask again.
+        """
+        return self._waiter.wait(thread_id, run_id, wait)
+
+    async def aresult(
+        self, thread_id: str, *, run_id: str | None = None, wait: float | None = None
+    ) -> JobResult:
+        """`result` for coroutines: no thread is held while it waits."""
+        return await self._waiter.await_end(self._acall, thread_id, run_id, wait)
+
+    # -- read streams ------------------------------------------------------------------------------
+
+    def stream(
+        self, thread_id: str, *, run_id: str | None = None, after: int = 0
+    ) -> Iterator[StreamChunk]:
+        """Stream what a job sends, from its beginning until it has ended; the job must have been
+        submitted with a `stream_mode`. Any process may read it, at any time, until the job is
+        deleted.
+
+        Args:
+            thread_id: the job's thread. Without `run_id`, the job submitted last is meant.
+            after: the number of the last chunk already seen.
+
+        Raises:
+            ChunksGoneError: chunks that follow were dropped; 16 MB per job are kept.
+            LookupError: there is no such job, or it was deleted.
+            StorageError: the database was out of reach. Ask again, with `after`.
+        """
+        return self._waiter.stream(thread_id, run_id, after)
+
+    def astream(
+        self, thread_id: str, *, run_id: str | None = None, after: int = 0
+    ) -> AsyncIterator[StreamChunk]:
+        """`stream` for coroutines: no thread is held while it waits."""
+        return self._waiter.astream(self._acall, thread_id, run_id, after)
+
+    async def alast_chunk(self, thread_id: str, *, run_id: str | None = None) -> int:
+        """Return the number of the newest chunk of a job's stream; 0 if there is none.
+
+        Raises:
+            LookupError: there is no such job, or it was deleted.
+        """
+        return await self._acall(self._waiter.last_chunk, thread_id, run_id)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
@@ -29,8 +30,6 @@ from ..records import (
 from ..retention import Retention
 from ..serde import Serializer
 from ..serde.list_decoder import ListDecoder
-from .label_index import find_labelled
-from .listing import ListingCheck
 from .pages import MOST_BYTES, MOST_ROWS, MOST_STATES, MOST_VALUES, Fits, Listed, Page, read_page
 from .queries import (
     NEWEST,
@@ -43,7 +42,7 @@ from .queries import (
     select_namespaces,
 )
 from .read_rows import RecentValues
-from .rows import CheckpointBody, NamespaceRow, StoredCheckpoint, ThreadKey
+from .rows import CheckpointBody, CheckpointRow, NamespaceRow, StoredCheckpoint, ThreadKey
 
 FIRST_THREADS = 100
 """How many threads are listed before all others are queried."""
@@ -391,3 +390,152 @@ class SqlReader(BuiltinSaver):
         """Return the next checkpoints of some namespaces that are older than a sequence."""
         with self._session(write=False) as session:
             return read_page(session, listed, edge, size, fits, most, self._recent)
+
+
+# -- label index -----------------------------------------------------------------------------------
+# The index of labels in a database: which namespaces have checkpoints with which metadata, so that
+# a search reads only a few of them. A commit adds, in its own transaction, the labels that the
+# checkpoint before it lacks. Labels that no checkpoint has any more are dropped when the namespace
+# is pruned. So a namespace may have too many labels, but never too few. Those that version 0.1.0
+# has written have none and are marked; each search reads them.
+
+MOST_FOUND = 10_000
+"""A label with this many namespaces narrows the search too little: reading all checkpoints in order
+is as fast."""
+
+
+def find_labelled(
+    session: SqlSession, choices: Sequence[Collection[int]]
+) -> list[NamespaceRow] | None:
+    """Return the namespaces that may have one label of each choice; None if these are too many."""
+    wanted: set[int] | None = None
+    for choice in choices:
+        # At most two labels, see `label_choices`.
+        rows = session.rows("labelled", min(choice), max(choice), MOST_FOUND)
+        if len(rows) < MOST_FOUND:
+            found = {id for (id,) in rows}
+            wanted = found if wanted is None else wanted & found
+    if wanted is None:
+        return None
+    unlabelled = session.rows("unlabelled", MOST_FOUND)
+    if len(unlabelled) == MOST_FOUND:
+        return None
+    namespaces = {row[0]: NamespaceRow(*row) for row in unlabelled}
+    for row in session.rows("namespaces_of", sorted(wanted - namespaces.keys())):
+        namespaces[row[0]] = NamespaceRow(*row)
+    return [namespaces[id] for id in sorted(namespaces)]
+
+
+# -- listing ---------------------------------------------------------------------------------------
+# Checks that a list of checkpoints is complete, by comparing the listed rows with what other rows
+# say about them.
+
+class ListingCheck:
+    """Checks the checkpoints of some namespaces as they are listed, newest first.
+
+    Args:
+        namespaces: the namespaces as they were when their first checkpoint was read, or before.
+        everything: whether those of which no checkpoint is read are not among them.
+        edge: the sequence below which the list begins.
+    """
+
+    def __init__(self, namespaces: Mapping[int, NamespaceRow], everything: bool, edge: int) -> None:
+        self._namespaces, self._everything = namespaces, everything
+        self._whole = edge == NEWEST
+        self._last = edge
+        self._due = 0
+        self._count: Counter[int] = Counter()
+        # (namespace, id) of a checkpoint that must follow → how many records it must have, and a
+        # child of it.
+        self._owed: dict[tuple[int, str], tuple[int, str]] = {}
+
+    def add(self, row: CheckpointRow, body: CheckpointBody, key: ThreadKey) -> None:
+        """Check the next checkpoint.
+
+        Raises:
+            DamagedError: it is out of order.
+        """
+        if row.seq >= self._last:
+            raise key.damage_error(
+                "the index lists checkpoints in another order than they were stored"
+            )
+        self._last = row.seq
+        self._count[row.namespace_id] += 1
+        self._due, _ = self._owed.pop((row.namespace_id, row.checkpoint_id), (0, ""))
+        namespace = self._namespaces[row.namespace_id]
+        if self._whole and namespace.head_id == row.checkpoint_id:
+            self._due = namespace.revision
+        revision = body.parent_revision
+        if revision is not None and row.parent_id is not None:
+            parent = row.namespace_id, row.parent_id
+            self._owed[parent] = max(self._owed.get(parent, (0, "")), (revision, row.checkpoint_id))
+
+    def add_recorded(self, found: StoredCheckpoint) -> None:
+        """Check the records of the checkpoint that was added last.
+
+        Raises:
+            DamagedError: a record is missing.
+        """
+        if found.state.revision < self._due:
+            raise found.state.key.damage_error(
+                f"a write recorded after checkpoint {found.row.checkpoint_id!r} is missing"
+            )
+
+    def stop(self, session: SqlSession, integrity: Integrity) -> None:
+        """Check for checkpoints that should have come before the last one. It is no damage if
+        another session has deleted or replaced them meanwhile.
+
+        Raises:
+            DamagedError: a checkpoint is missing, or the index passes over one.
+        """
+        for (id, checkpoint_id), (_, child) in self._owed.items():
+            namespace = self._namespaces[id]
+            key = namespace.key(integrity)
+            now = find_row(session, namespace, child, key)
+            # The child has since been deleted or got another parent: then nothing is missing.
+            if now is None or now.parent_id != checkpoint_id:
+                continue
+            parent = find_row(session, namespace, checkpoint_id, key)
+            if parent is None:
+                raise key.damage_error(
+                    f"checkpoint {checkpoint_id!r} is missing, which {child!r} follows"
+                )
+            if self._last < parent.seq < now.seq:
+                raise key.damage_error(
+                    f"the index skips checkpoint {checkpoint_id!r}, which {child!r} follows"
+                )
+
+    def end(self, session: SqlSession, integrity: Integrity) -> None:
+        """Check for checkpoints that are still missing at the end of the list; see `stop`.
+
+        Raises:
+            DamagedError: a checkpoint is missing, or the index passes over one.
+        """
+        self._last = 0
+        self.stop(session, integrity)
+        namespaces: Iterable[NamespaceRow] = self._namespaces.values() if self._whole else ()
+        if self._whole and self._everything:
+            namespaces = select_namespaces(session, None)
+        for namespace in namespaces:
+            count = self._count[namespace.id]
+            if count < namespace.size:
+                # Of all namespaces, some may have grown since the first page was read.
+                missing = _count_missing(session, namespace, None if self._everything else count)
+                if missing > 0:
+                    key = namespace.key(integrity)
+                    raise key.damage_error(f"{missing} of its checkpoints are missing")
+
+
+def _count_missing(session: SqlSession, namespace: NamespaceRow, listed: int | None) -> int:
+    """Return how many checkpoints are missing. If the namespace has changed since the list began,
+    or may have, its current rows are counted.
+
+    Args:
+        listed: how many were listed; None if the namespace may have changed.
+    """
+    now = find_namespace(session, namespace.thread_id, namespace.checkpoint_ns)
+    if listed is not None and now == namespace:
+        return namespace.size - listed
+    ((size, there),) = session.rows("count", namespace.id) if now else ((0, 0),)
+    missing: int = size - there
+    return missing

@@ -24,20 +24,19 @@ from datetime import timedelta
 from typing import Any, Final
 
 from ...checkpoint.base import ERROR
-from ...checkpoint.errors import StorageError
+from ...checkpoint.errors import DamagedError, StorageError, UnknownTypeError
 from ...checkpoint.integrity import Integrity
 from ...pregel.app import Pregel
 from ...pregel.errors import ThreadBusyError
-from ...workers import JobResult, Queue, When, Worker
+from ...workers import ChunksGoneError, JobResult, Queue, When, Worker
 from ...workers.jobs import LISTED, OPEN, check_config
 from ..encode import describe_error, encode, with_questions
 from ..errors import LOG, Refused
-from ..events import Events, engine_mode
+from ..events import ChunkEvents, Events, RunEvent, engine_mode, failure
 from ..json_messages import for_clients
 from ..limits import OpenRuns
 from ..records import Changes, Put, Record, Records, seconds_until
 from .execution import read_input, read_options
-from .fleet_events import read_events
 from .runner import Runner, Stop, first_of, puts_of
 from .settler import Settler, is_as_told, is_parked, read_result, run_status
 
@@ -460,3 +459,56 @@ def _job_config(record: Record) -> Any:
     config = record["kwargs"]["config"]
     given = config["configurable"].items()
     return {**config, "configurable": {key: value for key, value in given if key != "thread_id"}}
+
+
+# -- fleet events ----------------------------------------------------------------------------------
+# Turns the stored stream of a job into events, whose ids are the same on every server.
+
+_EACH: Final = 4
+"""How many ids are reserved for a chunk, which makes at most three events. Those of chunk 0 are for
+the event `metadata`."""
+
+
+async def read_events(
+    queue: Queue, record: Record, start: int | None, stopping: asyncio.Event
+) -> Events:
+    """Yield the events of a run from an id on, until it ends.
+
+    Args:
+        start: the first id; None for only the events that are still to come.
+        stopping: ends the events when it is set.
+
+    Raises:
+        LookupError: nothing is stored of the run any more.
+    """
+    thread_id, run_id = record["thread_id"], record["run_id"]
+    if start is None:
+        start = (await queue.alast_chunk(thread_id, run_id=run_id) + 1) * _EACH
+    if start <= 0:
+        yield [RunEvent(0, "metadata", (), encode({"run_id": run_id, "attempt": 1}))]
+    events = ChunkEvents(record["kwargs"])
+    last = after = 0 if events.has_memory else max(0, start // _EACH - 1)
+    chunks = queue.astream(thread_id, run_id=run_id, after=after)
+    try:
+        while True:
+            # Not awaited here: when a client leaves, its request is cancelled at every `await`, so
+            # it could not wait until the read in progress has ended.
+            read, _ = await first_of(anext(chunks, None), stopping.wait())
+            if not read.done() or (chunk := read.result()) is None:
+                break
+            last = chunk.seq
+            for place, told in enumerate(events.of(chunk.ns, chunk.mode, chunk.data)):
+                kind, data, ns = told
+                if (id := chunk.seq * _EACH + place) >= start:
+                    yield [RunEvent(id, kind, ns, encode(data))]
+    except ChunksGoneError as error:
+        yield [failure({"error": "TooSlow", "message": str(error)})]
+        return
+    except (DamagedError, UnknownTypeError) as error:  # a chunk that cannot be read
+        yield [failure(describe_error(error))]
+        return
+    if stopping.is_set():
+        return
+    found = await read_result(queue, record, 0)
+    if found.error is not None and (id := (last + 1) * _EACH) >= start:
+        yield [failure(describe_error(found.error), id)]

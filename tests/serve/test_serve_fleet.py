@@ -17,7 +17,7 @@ from kit.cluster import as_url, free_port
 from served_processes import process, server, worker
 from serving import Gates, flow_app, make_flow, opened
 
-from stategraph.serve.runs.fleet_events import read_events
+from stategraph.serve.runs.fleet import read_events
 from stategraph.workers import Queue
 
 

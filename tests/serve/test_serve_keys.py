@@ -14,8 +14,7 @@ from serving import DATABASES, KEY, RUN, flow_app, opened, serving
 from stategraph.checkpoint import DamagedError, StorageError
 from stategraph.checkpoint.encryption import Encryption
 from stategraph.serve import create_app
-from stategraph.serve.records import Records
-from stategraph.serve.seals import Seals
+from stategraph.serve.records import Records, Seals
 from stategraph.store import InMemoryStore
 
 OLD = bytes(32)

@@ -26,7 +26,7 @@ from stategraph import Budget
 from stategraph.otel import instrument
 from stategraph.pregel.drivers.spending import BUDGETS
 from stategraph.serve import create_app
-from stategraph.serve.operations.openapi import describe_api
+from stategraph.serve.operations.routes import describe_api
 from stategraph.serve.operations.watch import AUDIT
 from stategraph.serve.records import ROOT
 from stategraph.store import InMemoryStore

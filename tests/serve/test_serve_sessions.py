@@ -27,7 +27,7 @@ from websockets.sync.client import connect
 from stategraph import END, START, Send, StateGraph, add_messages, get_stream_writer, interrupt
 from stategraph.checkpoint.errors import StorageError
 from stategraph.serve import Limits, create_app
-from stategraph.serve.protocols.sessions.events import first_seq, moment_of_seq
+from stategraph.serve.protocols.sessions.routes import first_seq, moment_of_seq
 from stategraph.store import GetOp, InMemoryStore, SearchOp
 
 CALL = [
