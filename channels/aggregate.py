@@ -30,7 +30,7 @@ from typing import (
     get_origin,
 )
 
-from .base import MISSING, BaseChannel, InvalidUpdateError, Missing, Value
+from .base import MISSING, BaseChannel, InvalidUpdateError, Missing, Value, check_kind
 from .common import CONCURRENT, SingleValue, clone, name_key, too_many_error
 
 New = TypeVar("New")
@@ -180,6 +180,7 @@ class BinaryOperatorAggregate(SingleValue[Value]):
         self.pure: bool = any(operator is known for known in _PURE)
         self.make: Callable[[], Value] | None = first
         if first is not None:
+            check_kind("first", first, Callable, "a function that makes the first value")
             self.value = first()
             return
         self.make = concrete_type(typ)

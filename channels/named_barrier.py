@@ -17,6 +17,7 @@ from .base import (
     Missing,
     Stored,
     Value,
+    check_kind,
 )
 from .common import clone, name_key, split_finished
 
@@ -40,6 +41,7 @@ class Barrier(BaseChannel[None, Value, Stored]):
 
     def __init__(self, typ: Any, names: Iterable[Value], *, key: str = "") -> None:
         super().__init__(typ, key)
+        check_kind("names", names, Iterable, "the values to wait for")
         self.names: frozenset[Value] = frozenset(names)
         # Swapped and never changed: copies may share it.
         self.seen: frozenset[Value] = frozenset()

@@ -368,6 +368,9 @@ def coordinates(config: RunnableConfig) -> tuple[str, str, str | None]:
         configurable.get("checkpoint_ns") or "",
         configurable.get("checkpoint_id"),
     )
+    for name, given in zip(("checkpoint_ns", "checkpoint_id"), found[1:], strict=True):
+        if given is not None and not isinstance(given, str):
+            check_kind(name, given, str, "a string")
     check_names(*found)
     return found
 

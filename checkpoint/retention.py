@@ -36,12 +36,12 @@ class Retention:
     def __post_init__(self) -> None:
         if self.keep_last is None and self.older_than is None:
             raise ValueError("Retention needs keep_last, older_than, or both")
+        RetentionLimits(self.keep_last, self.older_than)
         if self.keep_last is not None and self.keep_last < 1:
             raise ValueError(
                 f"Retention: keep_last must be an integer >= 1, got {self.keep_last}: a run goes "
                 "on from the newest checkpoint"
             )
-        RetentionLimits(self.keep_last, self.older_than)
 
 
 def check_retention(retention: Retention | None) -> Retention | None:

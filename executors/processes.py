@@ -73,7 +73,7 @@ class ProcessExecutor(Executor):
     closed: bool = True
 
     def __init__(self, max_workers: int | None = None) -> None:
-        if max_workers is not None and max_workers < 1:
+        if max_workers is not None and (not isinstance(max_workers, int) or max_workers < 1):
             raise ValueError(f"max_workers must be an integer >= 1, got {max_workers!r}")
         self.max_workers: int = max_workers or os.cpu_count() or 1
         self.name: str = f"{self.max_workers} processes"

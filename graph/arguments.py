@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
+from ..channels.base import check_kind
 from ..pregel.errors import InvalidGraphError, nearest
 from ..pregel.names import END, NS_END, NS_SEP, START, is_handler, is_reserved
 from ..pregel.policies import NodePolicies
@@ -194,6 +195,7 @@ def read_policies(
             )
         _check_policy(where, policy)
     limits = () if limit is None else _read_limits(where, limit)
+    check_kind(f"{where}: cache_policy", cache_policy, CachePolicy | None, "a CachePolicy")
     return NodePolicies(tuple(retry), cache_policy, TimeoutPolicy.coerce(timeout), limits)
 
 

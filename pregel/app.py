@@ -156,6 +156,9 @@ class Pregel(
     ) -> None:
         self.nodes: dict[str, PregelNode] = _build_nodes(nodes, retry_policy, cache_policy)
         selections = (input_channels, output_channels, stream_channels)
+        for which, given in zip(("input", "output", "stream"), selections, strict=True):
+            kinds = Sequence if which != "stream" else Sequence | None
+            check_kind(f"{which}_channels", given, kinds, "a name or a list of names")
         program = freeze(name, self.nodes, channels, selections, stream_eager)
         if debug:
             program = with_debug(program, True)
@@ -514,6 +517,8 @@ def _build_nodes(
     cache_policy: CachePolicy | None,
 ) -> dict[str, PregelNode]:
     """The nodes, with the graph's policies where they have none of their own."""
+    check_kind("nodes", nodes, Mapping, "a dict of nodes")
+    check_kind("retry_policy", retry_policy, RetryPolicy | Sequence, "a RetryPolicy or several")
     retry = (retry_policy,) if isinstance(retry_policy, RetryPolicy) else tuple(retry_policy)
     defaults = NodePolicies(retry, cache_policy)
     return {

@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Generic, ParamSpec, Protocol, overl
 
 from typing_extensions import TypeVar
 
+from ..channels.base import check_kind
 from .control import RunControl
 from .running import (
     ONCE,
@@ -217,6 +218,7 @@ class Runtime(Generic[ContextT_co]):
         ...     receipt = runtime.once("charge", lambda: "receipt 1")
         ...     return {"receipt": receipt}
         """
+        check_kind("the function of once", function, Callable, "a function")
         record: EffectRecord = begin_effect(ONCE, key, awaits=False)
         known = record.known
         if known:
@@ -266,6 +268,7 @@ class Runtime(Generic[ContextT_co]):
         self, key: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Any:
         """`once` for coroutines. The function may be a coroutine function or a plain one."""
+        check_kind("the function of aonce", function, Callable, "a function")
         record: EffectRecord = begin_effect(ONCE, key, awaits=True)
         known = record.known
         if known:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from ..channels.base import MISSING
+from ..channels.base import MISSING, check_kind
 from .base import (
     BaseStore,
     GetOp,
@@ -184,6 +184,7 @@ class LocalStore(BaseStore, ABC):
         self.ttl_config: TTLConfig | None = ttl
         self._index = Index(index) if index else None
         self._ttl = _check_ttl_config(ttl or {})
+        check_kind("clock", clock, Callable, "a function")
         self._clock = clock
         self._lock: AbstractContextManager[Any] = threading.Lock()
         self._swept = clock()
@@ -524,6 +525,7 @@ def _check_minutes(name: str, minutes: object) -> float | None:
 
 
 def _check_ttl_config(config: TTLConfig) -> TTLConfig:
+    check_kind("ttl", config, Mapping, "a dict")
     unknown = set(config) - set(TTLConfig.__annotations__)
     if unknown:
         raise ValueError(

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from types import GenericAlias
 from typing import Any, ClassVar, TypeVar
 
+from ..channels.base import check_kind
 from ..checkpoint.keys import canonical_key, function_identity
 from ..checkpoint.sql.sqlite_database import Database, Target
 from ..checkpoint.threads import AsyncCaller
@@ -92,6 +93,7 @@ class InMemoryCache(BaseCache):
     def __init__(
         self, *, max_entries: int | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        check_kind("max_entries", max_entries, int | None, "an integer >= 1 or None")
         if max_entries is not None and max_entries < 1:
             raise ValueError(f"max_entries must be an integer >= 1 or None, got {max_entries!r}")
         self._max_entries = max_entries

@@ -190,8 +190,8 @@ class SqliteStore(SqlStore):
         self._database = Database(conn, _SCHEMA)
         self._saver = saver
         if saver is not None:
-            path = self._database.path()
-            if path is None or path != saver.database.path():
+            path, other = self._database.path(), getattr(saver, "database", None)
+            if path is None or other is None or path != other.path():
                 self._database.close()
                 raise ValueError(f"saver must be on the same file as the store, {str(conn)!r}")
             # The same store on the connection of the saver, whose lock whoever writes there holds.

@@ -12,13 +12,14 @@ import importlib
 import inspect
 import math
 import struct
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import chain
 from operator import mul
 from typing import Any, NamedTuple
 
+from ..channels.base import check_kind
 from ..checkpoint.threads import AsyncCaller
 from .base import IndexConfig
 from .paths import Path, parse, walk
@@ -41,6 +42,7 @@ NO_VECTORS = Vectors({}, {})
 
 
 def _check_config(config: IndexConfig) -> None:
+    check_kind("index", config, Mapping, "a dict with dims and embed")
     unknown = set(config) - set(IndexConfig.__annotations__)
     if unknown or "dims" not in config or "embed" not in config:
         raise ValueError(

@@ -13,6 +13,7 @@ from math import inf
 from types import FrameType
 from typing import Any
 
+from ..channels.base import check_kind
 from ..pregel.clock import CLOCK
 from ..pregel.drivers.pool import POOL
 
@@ -32,6 +33,7 @@ class VirtualTime:
     """
 
     def __init__(self, start: datetime | None = None) -> None:
+        check_kind("start", start, datetime | None, "a datetime with a time zone")
         if start is not None and start.utcoffset() is None:
             raise ValueError(f"virtual_time: start must have a time zone, got {start!r}")
         self._epoch = time.time() if start is None else start.timestamp()

@@ -9,6 +9,7 @@ from copy import deepcopy
 from itertools import chain
 from typing import Any, TypeAlias
 
+from ..channels.base import check_kind
 from .asserts import CheckFailed
 
 Message: TypeAlias = dict[str, Any]
@@ -37,6 +38,7 @@ class ScriptedModel:
     provider: str = "stategraph.testing"
 
     def __init__(self, script: Iterable[Line]) -> None:
+        check_kind("script", script, Iterable, "a list of answers")
         self._script: Iterator[Line] = iter(script)
         self.requests: list[tuple[list[Message], dict[str, Any]]] = []
 

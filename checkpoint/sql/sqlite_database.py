@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeVar, Union
 from urllib.parse import quote
 
+from ...channels.base import check_kind
 from ..errors import StorageError
 from .redact import is_conninfo, redact_address
 
@@ -130,6 +131,8 @@ class Database:
         # Deferred: importing this package must not load a database driver that is not used.
         import sqlite3
 
+        check_kind("synchronous", synchronous, str | None, "a string")
+        check_kind("timeout", timeout, float | int, "a number of seconds")
         if synchronous is not None and synchronous not in _SYNCHRONOUS:
             raise ValueError(
                 f"synchronous must be one of {', '.join(_SYNCHRONOUS)}, got {synchronous!r}"

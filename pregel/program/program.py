@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ...channels.base import BaseChannel, Channel
+from ...channels.base import BaseChannel, Channel, check_kind
 from ...channels.topic import Topic
 from ...checkpoint.keys import KeyWatch, function_identity
 from ..errors import InvalidGraphError, nearest
@@ -307,6 +307,7 @@ def _split_managed(
     """The keys that are computed, and those that are channels."""
     managed: dict[str, type[ManagedValue]] = {}
     own: dict[str, Any] = {}
+    check_kind("channels", channels, Mapping, "a dict of channels")
     for name, channel in channels.items():
         if isinstance(channel, type) and issubclass(channel, ManagedValue):
             managed[name] = channel
