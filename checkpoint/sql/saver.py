@@ -30,8 +30,7 @@ from ..records import (
 from ..retention import EVERY
 from ..serde import Blob
 from ..threads import Result
-from .pruner import SqlPruner
-from .pruning import keep_only, read_rows, set_head
+from .pruning import SqlPruner, keep_only, read_rows, set_head
 from .queries import SqlSession, find_row, lock_namespaces
 from .read_rows import read_batches
 from .rows import (

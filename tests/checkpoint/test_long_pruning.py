@@ -17,8 +17,8 @@ from typing import Annotated, TypedDict
 import pytest
 from kit.graphs import chain_of
 
-import stategraph.checkpoint.sql.pruner as pruner_module
 import stategraph.checkpoint.sql.pruning as long_module
+import stategraph.checkpoint.sql.pruning as pruner_module
 from stategraph import END, Command, CompiledStateGraph, interrupt
 from stategraph.checkpoint.errors import DamagedError
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -257,7 +257,7 @@ def test_a_damaged_long_thread_is_reported_and_kept(tmp_path, in_steps):
 KILLED = """
     import os, signal, sys
     import stategraph.checkpoint.sql.pruning as long_module
-    import stategraph.checkpoint.sql.pruner as pruner_module
+    import stategraph.checkpoint.sql.pruning as pruner_module
     from stategraph.checkpoint.sqlite import SqliteSaver
 
     pruner_module.LONG, long_module.AT_ONCE = 0, 3

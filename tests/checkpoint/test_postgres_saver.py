@@ -673,7 +673,7 @@ def test_a_long_thread_is_pruned_in_several_transactions(postgres, monkeypatch):
     left = []
     with PostgresSaver.from_conn_string(postgres) as saver, psycopg.connect(postgres, autocommit=True) as raw:
         for thread, long in (("t", 0), ("u", 10**9)):
-            monkeypatch.setattr("stategraph.checkpoint.sql.pruner.LONG", long)
+            monkeypatch.setattr("stategraph.checkpoint.sql.pruning.LONG", long)
             run = running(saver, thread)
             for step in range(80):
                 run.step(f"{step}", a=[LONG] * (step + 1), b=f"{step // 20}" * 300, writes=[("task", [("a", LONG)])])

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 from kit.graphs import Count, chain_of, thread_config
 
-import stategraph.checkpoint.sql.pruner as pruner_module
+import stategraph.checkpoint.sql.pruning as pruner_module
 from stategraph import END
 from stategraph.checkpoint.errors import DamagedError
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -83,7 +83,7 @@ def test_a_damaged_thread_is_named_and_those_of_its_step_are_pruned(file):
 
 KILLED = """
     import os, signal, sys
-    import stategraph.checkpoint.sql.pruner as pruner_module
+    import stategraph.checkpoint.sql.pruning as pruner_module
     from stategraph.checkpoint.sqlite import SqliteSaver
 
     where, count = sys.argv[2], int(sys.argv[3])

@@ -133,7 +133,7 @@ def test_origins_of_running_tasks_are_not_pruned(drive, saver):
 
 
 def test_origins_stay_when_a_long_thread_is_pruned(drive, saver, monkeypatch):
-    monkeypatch.setattr("stategraph.checkpoint.sql.pruner.LONG", 2)
+    monkeypatch.setattr("stategraph.checkpoint.sql.pruning.LONG", 2)
     thread = drive.on(beside_a_chain(saver, lambda state: {"log": [interrupt("?") + str(len(state["log"]))]}))
     thread.invoke(EMPTY)
     saver.prune(["t"], keep_last=2)
