@@ -82,7 +82,7 @@ pythons: ## the fast tests with the other Pythons that are here, pyenv's too (PY
 	echo "Python $$version"; .py$$version/bin/python -P -m pytest $(or $(ARGS),$(FAST) $(ON_ALL_CORES)); done
 
 wheel: .venv/stamp ## build the wheel, install it in a clean venv far from here, run a graph from it
-	@set -e; rm -rf build; far=$$(mktemp -d); trap 'rm -rf "$$far" build' EXIT; \
+	@set -e; built="build/lib build/bdist*"; rm -rf $$built; far=$$(mktemp -d); trap 'rm -rf "$$far" $$built' EXIT; \
 	.venv/bin/python $(PIP) wheel --no-deps -w "$$far" .; \
 	$(PYTHON) -m venv "$$far/venv"; \
 	"$$far/venv/bin/python" $(PIP) install "$$far"/*.whl; \
