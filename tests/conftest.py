@@ -43,16 +43,6 @@ LONGEST = """
 """The test files that take longest, in order. `make test` gives each worker a whole file: were a long one the last, all
 others would wait for it."""
 
-CROSSED = {
-    "drive": ["sync", "async"],
-    "saver": ["memory", "sqlite", "postgres"],
-    "local_saver": ["memory", "sqlite"],
-    "schedule": ["supersteps", "ready"],
-    "durability": ["sync", "async", "exit"],
-}
-"""Parameters of which a test may have several. Of all their combinations every second one runs each day, so that neighbours
-differ in two of them: async calls of SQLite, but sync ones of the memory. The others are trials."""
-
 POOL_THREADS = "stategraph"
 """The names of the engine's own threads begin so. They are daemons, and outlive a run on purpose."""
 
@@ -166,11 +156,11 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(items):
     """The longest files come first; all tests of a file stay together, in their order. Those that hold something against
-    the clock may be repeated; no other test is. Every second combination of what is crossed becomes a trial."""
+    the clock may be repeated; no other test is. Of a test in both worlds that has other
+    parameters every second combination is a trial: in memory it runs sync every day, on SQLite async."""
     for item in items:
-        given = item.callspec.params if hasattr(item, "callspec") else {}
-        places = [values.index(given[name]) for name, values in CROSSED.items() if given.get(name) in values]
-        if len(places) > 1 and sum(places) % 2:
+        places = item.callspec.indices if hasattr(item, "callspec") else {}
+        if "drive" in places and len(places) > 1 and sum(places.values()) % 2:
             item.add_marker(pytest.mark.trial)
         if item.get_closest_marker("clock") and item.config.pluginmanager.hasplugin("rerunfailures"):
             item.add_marker(pytest.mark.flaky(reruns=2))

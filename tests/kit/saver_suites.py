@@ -33,7 +33,7 @@ class Ours(SaverChecks):
     scale = SCALE
     quick: tuple[str, ...] = ()
     trials = "async"
-    """The mode that `make trials` runs: memory in sync and SQLite in async every day, as `CROSSED` of `conftest.py`."""
+    """The mode that `make trials` runs: memory in sync and SQLite in async every day."""
 
     def pytest_generate_tests(self, metafunc):
         if "case" in metafunc.fixturenames:
