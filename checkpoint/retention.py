@@ -50,10 +50,8 @@ def check_retention(retention: Retention | None) -> Retention | None:
     Raises:
         TypeError: it is something else; raised here, not by a commit in the middle of a run.
     """
-    if retention is not None and not isinstance(retention, Retention):
-        raise TypeError(
-            f"retention must be a Retention, such as Retention(keep_last=10), got {retention!r}"
-        )
+    words = "a Retention, such as Retention(keep_last=10)"
+    check_kind("retention", retention, Retention | None, words)
     return retention
 
 

@@ -189,10 +189,8 @@ def read_policies(
     if isinstance(retry, RetryPolicy) or not isinstance(retry, (list, tuple)):
         retry = (retry,)
     for policy in retry:
-        if not isinstance(policy, RetryPolicy):
-            raise TypeError(
-                f"{where}: retry_policy must be a RetryPolicy or a list of them, got {policy!r}"
-            )
+        words = "a RetryPolicy or a list of them"
+        check_kind(f"{where}: retry_policy", policy, RetryPolicy, words)
         _check_policy(where, policy)
     limits = () if limit is None else _read_limits(where, limit)
     check_kind(f"{where}: cache_policy", cache_policy, CachePolicy | None, "a CachePolicy")
@@ -237,11 +235,8 @@ def read_destinations(
     """Node name → label: as given, else from a `Command[Literal[...]]` return annotation."""
     if given is None:
         return dict.fromkeys(_command_targets(body.returns), "")
-    if not isinstance(given, (str, Iterable)):
-        raise TypeError(
-            f"node {node!r}: destinations must be a dict or a collection of node names, "
-            f"got {given!r}"
-        )
+    words = "a dict or a collection of node names"
+    check_kind(f"node {node!r}: destinations", given, Iterable, words)
     names = (given,) if isinstance(given, str) else given
     pairs = names.items() if isinstance(names, Mapping) else [(name, "") for name in names]
     where = f"node {node!r} declares the destination"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeAli
 
 from typing_extensions import TypeVar, Unpack
 
-from ..channels.base import Channel
+from ..channels.base import Channel, check_kind
 from ..checkpoint.base import BaseCheckpointSaver, Checkpoint
 from ..extras import load_part
 from ..pregel.budgets import Budget, read_budgets
@@ -249,8 +249,7 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
         """
         name, action = read_action(node, action)
         check_new_name(name, self.nodes)
-        if metadata is not None and not isinstance(metadata, Mapping):
-            raise TypeError(f"node {name!r}: metadata must be a dict, got {metadata!r}")
+        check_kind(f"node {name!r}: metadata", metadata, Mapping | None, "a dict")
         body = read_callable(action, name)
         where = f"node {name!r}"
         policies = read_policies(where, retry_policy, cache_policy, timeout, limit)
@@ -509,8 +508,7 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
             InvalidGraphError: with a sentence for every mistake.
             TypeError, ValueError: an argument is none of the kinds above.
         """
-        if name is not None and not isinstance(name, str):
-            raise TypeError(f"compile(name=...) must be a string, got {name!r}")
+        check_kind("compile(name=...)", name, str | None, "a string")
         if version is not None and (not isinstance(version, str) or not version):
             raise TypeError(f"compile(version=...) must be a name, such as '2', got {version!r}")
         before = read_breakpoints("interrupt_before", interrupt_before)

@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from math import isfinite
 from typing import NamedTuple
 
+from ..channels.base import check_kind
+
 LONGEST = timedelta(days=36_500)
 """The longest delay."""
 
@@ -71,8 +73,7 @@ class When:
         if len(given) > 1:
             raise ValueError(f"a job must have one of delay, at and debounce, got {given!r}")
         if self.at is not None:
-            if not isinstance(self.at, datetime):
-                raise TypeError(f"at must be a datetime, got {self.at!r}")
+            check_kind("at", self.at, datetime, "a datetime")
             if self.at.utcoffset() is None:
                 why = "at must have a time zone, such as datetime.now(UTC)"
                 raise ValueError(f"{why}, got {self.at!r}")

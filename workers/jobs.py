@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple, get_args
 
+from ..channels.base import check_kind
 from ..checkpoint.errors import DamagedError
 from ..checkpoint.integrity import Integrity
 from ..checkpoint.records import check_names
@@ -195,8 +196,7 @@ def queue_name(graph: Any) -> str:
             can.
     """
     name = graph.name if isinstance(graph, Pregel) else graph
-    if not isinstance(name, str):
-        raise TypeError(f"graph must be a compiled graph or the name of one, got {graph!r}")
+    check_kind("graph", name, str, "a compiled graph or the name of one")
     if name in DEFAULT_NAMES:
         raise ValueError(
             "the graph must have a name, which is also the name of its queue, got none: "

@@ -15,6 +15,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from ...channels.base import check_kind
 from ..clock import CLOCK
 from ..control import TimedControl
 from ..errors import DrainSignal, GraphAbandoned
@@ -105,8 +106,7 @@ def _read_time(task: Task, request: SleepRequest) -> datetime:
             raise ValueError(
                 f"node {task.name!r}: runtime.sleep({request.seconds!r}) ends after the year 9999"
             ) from None
-    if not isinstance(until, datetime):
-        raise TypeError(f"until of runtime.sleep must be a datetime, got {until!r}")
+    check_kind("until of runtime.sleep", until, datetime, "a datetime")
     if until.utcoffset() is None:
         raise ValueError(
             "until of runtime.sleep must have a time zone, such as datetime(..., tzinfo=UTC), got "

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import UnionType
 from typing import Any, get_args, get_origin
 
+from ...channels.base import check_kind
 from ...checkpoint.base import BaseCheckpointSaver
 from ...extras import load_part
 from ..errors import InvalidGraphError, nearest
@@ -70,8 +71,7 @@ def check_keys(program: Program, keys: Selection) -> str | tuple[str, ...]:
     Raises:
         ValueError: naming one that does not.
     """
-    if not isinstance(keys, (str, Iterable)):
-        raise TypeError(f"output_keys must be a key or a list of keys, got {keys!r}")
+    check_kind("output_keys", keys, Iterable, "a key or a list of keys")
     keys = keys if isinstance(keys, str) else tuple(keys)
     for key in (keys,) if isinstance(keys, str) else keys:
         if not isinstance(key, str) or key not in program.channels:
@@ -139,10 +139,8 @@ def check_breakpoints(names: All | Sequence[str], program: Program) -> All | Seq
     """
     if names == "*":
         return "*"
-    if not isinstance(names, (str, Iterable)):
-        raise TypeError(
-            f'breakpoints must be "*", the name of a node or a list of names, got {names!r}'
-        )
+    words = '"*", the name of a node or a list of names'
+    check_kind("breakpoints", names, Iterable, words)
     listed = (names,) if isinstance(names, str) else tuple(names)
     nodes = program.nodes
     unknown = [n for n in listed if n not in nodes or nodes[n].hidden]

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from typing_extensions import TypedDict
 
-from ...channels.base import MISSING
+from ...channels.base import MISSING, check_kind
 from ..budgets import Budget
 from ..control import RunControl
 from ..errors import closest, nearest, warn
@@ -168,8 +168,8 @@ class Call:
         if self.on_failure is not None:
             check_choice("on_failure", self.on_failure, OnFailure)
         check_version(self.version)
-        if self.control is not None and not isinstance(self.control, RunControl):
-            raise TypeError(f"control must be a RunControl, got {self.control!r}")
+        if self.control is not None:
+            check_kind("control", self.control, RunControl, "a RunControl")
 
 
 _NO_OPTIONS = Call()

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias, get_args
 
 from ...channels.aggregate import BinaryOperatorAggregate
+from ...channels.base import check_kind
 from ...checkpoint.base import INTERRUPT, POST, RETURN, SLEEP
 from ..clock import CLOCK
 from ..names import METADATA
@@ -33,8 +34,7 @@ def read_modes(stream_mode: StreamMode | Sequence[StreamMode]) -> tuple[StreamMo
     Raises:
         ValueError: naming a mode that does not exist.
     """
-    if not isinstance(stream_mode, (str, Iterable)):
-        raise TypeError(f"stream_mode must be a mode or a list of modes, got {stream_mode!r}")
+    check_kind("stream_mode", stream_mode, Iterable, "a mode or a list of modes")
     modes = (stream_mode,) if isinstance(stream_mode, str) else tuple(stream_mode)
     for mode in modes:
         if mode not in MODES:
