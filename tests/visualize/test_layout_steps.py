@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stategraph.visualize.layout.arrange import count_crossings, order_rows
 from stategraph.visualize.layout.geometry import Box, Route
 from stategraph.visualize.layout.grid import (
     GridItem,
@@ -22,7 +23,6 @@ from stategraph.visualize.layout.measure import (
     node_size,
     text_width,
 )
-from stategraph.visualize.layout.order import count_crossings, order_rows
 from stategraph.visualize.layout.routes import border_y, spread
 from stategraph.visualize.model import GraphEdge, GraphNode
 

@@ -9,7 +9,7 @@ import pytest
 
 from stategraph.visualize.labels import TIMES
 from stategraph.visualize.live.progress import NodeRow, Progress, TaskEnded, TaskStarted
-from stategraph.visualize.live.terminal import Lines, Table, can_draw, pick_rows, render_rich
+from stategraph.visualize.live.view import Lines, Table, can_draw, pick_rows, render_rich
 from stategraph.visualize.model import GraphModel, GraphNode
 from stategraph.visualize.svg import Mark
 

@@ -2,28 +2,30 @@
 
 Each nested graph is laid out separately, inner ones first; in the enclosing graph it is a single
 large node. The nodes of a graph fall into connected components; each gets a grid of rows (`grid`,
-`layers`), an order in each row (`order`) and columns (`columns`). Sizes and the paths of edges
-differ between px (`pixels`) and character cells (`cells`), which subclass `Arranger`. The same
-model always gives the same layout.
+`layers`), an order in each row (`order_rows`) and columns (`assign_columns`). Sizes and the paths
+of edges differ between px (`pixels`) and character cells (`cells`), which subclass `Arranger`. The
+same model always gives the same layout.
 """
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
 from itertools import pairwise
+from statistics import fmean
 from typing import ClassVar
 
 import networkx
 
 from ..group import group
 from ..model import GraphEdge, GraphModel, GraphNode
-from .columns import assign_columns
 from .geometry import Box, GraphLayout, Route
-from .grid import Grid, GridItem, GridLink, build_grid, list_next
+from .grid import Grid, GridItem, GridLink, build_grid, list_next, places
 from .measure import Size
-from .order import order_rows
 
 
 @dataclass(slots=True)
@@ -243,3 +245,346 @@ def _find_connected(count: int, pairs: Iterable[tuple[int, int]]) -> list[list[i
     graph.add_nodes_from(range(count))
     graph.add_edges_from(pairs)
     return [sorted(members) for members in networkx.connected_components(graph)]
+
+
+# -- columns ---------------------------------------------------------------------------------------
+# The x of every cell, after Brandes and Köpf, "Fast and Simple Horizontal Coordinate Assignment"
+# (2001). Cells are aligned with the median of their neighbours into straight columns, once for each
+# corner of the drawing; the mean of the two middle results is taken. Long edges stay straight.
+# Unlike in the paper, edges may end off a cell's axis.
+
+Neighbours = list[list[int]]
+Gap = Callable[[int, int], float]
+LARGE = 20_000
+"""Grids of this many cells or more are aligned only from the two upper corners."""
+
+
+def assign_columns(
+    grid: Grid, above: Neighbours, below: Neighbours, real: int, gap: Gap
+) -> list[float]:
+    """Return the x of each cell's axis, so that neighbours in a row keep the distance `gap`.
+
+    Args:
+        above, below: the neighbours to align with.
+        real: cells below this number represent nodes; straightness of the others has priority.
+        gap: returns the minimum distance of two neighbouring cells.
+    """
+    crossed = _find_crossed(grid, above, real)
+    rooms = [
+        [_distance(grid, one, other, gap) for one, other in pairwise(row)] for row in grid.rows
+    ]
+    found = []
+    for down in (True, False) if len(grid.row) < LARGE else (True,):
+        for leftwards in (True, False):
+            corner = (down, leftwards)
+            found.append(_align_from(grid, above if down else below, crossed, corner, rooms))
+    x = _average(found)
+    for cell in range(real):
+        # A cell where edges only end, or only begin, is centred on the others.
+        if not (above[cell] and below[cell]):
+            _centre(grid, x, cell, above[cell] or below[cell], gap)
+    return x
+
+
+def _average(found: list[list[float]]) -> list[float]:
+    """Return the mean of the two middle results for each cell, after aligning all to the
+    narrowest."""
+    if not found[0]:
+        return []
+    narrowest = min(found, key=lambda xs: max(xs) - min(xs))
+    for number, xs in enumerate(found):
+        leftwards = number % 2 == 0
+        shift = min(narrowest) - min(xs) if leftwards else max(narrowest) - max(xs)
+        found[number] = [x + shift for x in xs]
+    middle = len(found) // 2
+    return [sum(sorted(some)[middle - 1 : middle + 1]) / 2 for some in zip(*found, strict=True)]
+
+
+def _centre(grid: Grid, x: list[float], cell: int, others: list[int], gap: Gap) -> None:
+    """Centre a cell on others, as far as there is room in its row."""
+    if len(others) < 2:
+        return
+    row = grid.rows[grid.row[cell]]
+    place = row.index(cell)
+    low, high = float("-inf"), float("inf")
+    if place:
+        other = row[place - 1]
+        low = x[other] + _distance(grid, other, cell, gap)
+    if place < len(row) - 1:
+        other = row[place + 1]
+        high = x[other] - _distance(grid, cell, other, gap)
+    x[cell] = max(low, min(high, fmean(x[n] for n in others)))
+
+
+def _find_crossed(grid: Grid, above: Neighbours, real: int) -> set[tuple[int, int]]:
+    """Return the edges, as (upper, lower), that cross a segment of a long edge: these give way.
+
+    Between two such segments, consecutive in the lower row, an edge must lead to a place between
+    their upper ends.
+    """
+    found = set()
+    place = places(grid.rows)
+    for upper_row, row in pairwise(grid.rows):
+        start, scanned = 0, 0
+        for number, cell in enumerate(row):
+            inner = next((n for n in above[cell] if cell >= real and n >= real), None)
+            if inner is None and number < len(row) - 1:
+                continue
+            end = len(upper_row) if inner is None else place[inner]
+            found |= {
+                (upper, lower)
+                for lower in row[scanned : number + 1]
+                for upper in above[lower]
+                if not start <= place[upper] <= end and (upper < real or lower < real)
+            }
+            start, scanned = end if inner is not None else start, number + 1
+    return found
+
+
+def _distance(grid: Grid, left: int, right: int, gap: Gap) -> float:
+    """Return the minimum distance of the axes of two neighbours in a row."""
+    return grid.items[left].right + gap(left, right) + grid.items[right].left
+
+
+def _align_from(
+    grid: Grid,
+    neighbours: Neighbours,
+    crossed: set[tuple[int, int]],
+    corner: tuple[bool, bool],
+    rooms: list[list[float]],
+) -> list[float]:
+    """Return the coordinates of one of the four alignments."""
+    down, leftwards = corner
+    rows = [row if leftwards else row[::-1] for row in grid.rows]
+    root, shift = _align(grid, rows if down else rows[::-1], neighbours, crossed, corner)
+    sign = 1 if leftwards else -1
+    apart: dict[int, dict[int, float]] = {}
+    for row, between in zip(rows, rooms, strict=True):
+        for one, other, width in zip(
+            row, row[1:], between if leftwards else between[::-1], strict=False
+        ):
+            room = width + sign * (shift[one] - shift[other])
+            known = apart.setdefault(root[one], {})
+            known[root[other]] = max(known.get(root[other], room), room)
+    x = _compact(root, apart)
+    return [sign * x[root[cell]] + shift[cell] for cell in range(len(root))]
+
+
+def _align(
+    grid: Grid,
+    rows: list[list[int]],
+    neighbours: Neighbours,
+    crossed: set[tuple[int, int]],
+    corner: tuple[bool, bool],
+) -> tuple[list[int], list[float]]:
+    """Return, for each cell, the first cell of its column, and how far to the right of that cell's
+    axis it is."""
+    down = corner[0]
+    root = list(range(len(grid.row)))
+    shift = [0.0] * len(root)
+    place = places(rows)
+    for row in rows:
+        reached = -1
+        for cell in row:
+            near = neighbours[cell]
+            if len(near) > 1:
+                near = sorted(near, key=place.__getitem__)
+                near = near[(len(near) - 1) // 2 : len(near) // 2 + 1]
+            for other in near:
+                pair = (other, cell) if down else (cell, other)
+                if root[cell] != cell or place[other] <= reached or pair in crossed:
+                    continue
+                root[cell] = root[other]
+                # The next axis is this far to the right if the edge between them is straight.
+                below = grid.items[pair[0]].below
+                shift[cell] = shift[other] + (below if down else -below)
+                reached = place[other]
+    return root, shift
+
+
+def _compact(root: list[int], apart: dict[int, dict[int, float]]) -> dict[int, float]:
+    """Return the coordinate of each column: as small as possible, then moved close to the columns
+    after it."""
+    sorter = TopologicalSorter(dict.fromkeys(root, ()))
+    for column, after in apart.items():
+        for other in after:
+            sorter.add(other, column)
+    order = list(sorter.static_order())
+    x = dict.fromkeys(order, 0.0)
+    for column in order:
+        for other, room in apart.get(column, {}).items():
+            x[other] = max(x[other], x[column] + room)
+    for column in reversed(order):
+        if column in apart:
+            x[column] = max(
+                x[column], min(x[other] - room for other, room in apart[column].items())
+            )
+    return x
+
+
+# -- order -----------------------------------------------------------------------------------------
+# The order of the cells in each row, with few crossings. Deterministic; among equally good orders,
+# the declared one is kept.
+
+Rows = list[list[int]]
+# Roughly the number of cells examined: small grids get many attempts of many sweeps, large ones
+# few.
+_EFFORT = 6000
+_SWEEPS = 60_000
+_PASSES = 60_000
+
+
+def order_rows(grid: Grid, flaws: Callable[[], int]) -> None:
+    """Order the rows of the grid.
+
+    Args:
+        flaws: returns the number of flaws other than crossings, for the current rows.
+    """
+    cells = len(grid.row)
+    found: list[tuple[tuple[int, int], Rows]] = []
+    for start in _list_starts(grid, max(1, min(16, _EFFORT // max(1, cells)))):
+        grid.rows, number = _improve(grid, start, max(1, min(24, _SWEEPS // max(1, cells))))
+        found.append(((number, flaws()), grid.rows))
+        if found[-1][0] == (0, 0):
+            break
+    _, grid.rows = min(found, key=lambda one: one[0])
+
+
+def count_crossings(grid: Grid, rows: Rows) -> int:
+    """Return how many pairs of edges between neighbouring rows cross."""
+    place = places(rows)
+    return sum(_count_below(grid, row, place) for row in rows[:-1])
+
+
+def _count_below(grid: Grid, row: list[int], place: list[int]) -> int:
+    number = 0
+    seen: list[int] = []
+    for cell in row:
+        ends = [place[n] for n in grid.below[cell]]
+        for end in ends:
+            number += len(seen) - bisect_right(seen, end)
+        for end in ends:
+            insort(seen, end)
+    return number
+
+
+def _list_starts(grid: Grid, tries: int) -> list[Rows]:
+    """Return initial orders: as a walk from the top meets the cells, as one from the bottom does,
+    and shuffled ones."""
+    found = [_walk(grid, grid.below, range(len(grid.row)))]
+    if tries > 1:
+        upwards = sorted(range(len(grid.row)), key=lambda cell: -grid.row[cell])
+        found.append(_walk(grid, grid.above, upwards))
+        found.append([row[::-1] for row in found[0]])
+    for number in range(3, tries):
+        shuffled = [list(row) for row in found[0]]
+        chance = random.Random(number)
+        for row in shuffled:
+            chance.shuffle(row)
+        found.append(shuffled)
+    return found
+
+
+def _walk(grid: Grid, onward: list[list[int]], begin: range | list[int]) -> Rows:
+    """Return the cells of each row in the order in which a depth-first walk meets them."""
+    rows: Rows = [[] for _ in grid.rows]
+    seen = [False] * len(grid.row)
+    for start in begin:
+        waiting = [start]
+        while waiting:
+            cell = waiting.pop()
+            if not seen[cell]:
+                seen[cell] = True
+                rows[grid.row[cell]].append(cell)
+                waiting.extend(reversed(onward[cell]))
+    return rows
+
+
+def _improve(grid: Grid, rows: Rows, rounds: int) -> tuple[Rows, int]:
+    """Sweep down and up as long as that helps; return the best rows found, and their crossings."""
+    rows = [list(row) for row in rows]
+    place = places(rows)
+    if rounds > 1:
+        _transpose(grid, rows, place)
+    best, fewest, idle = [list(row) for row in rows], count_crossings(grid, rows), 0
+    for number in range(rounds):
+        if not fewest or idle > 4:
+            break
+        key = _median if number % 4 < 2 else fmean
+        _sweep(grid, rows, place, down=number % 2 == 0, key=key)
+        _transpose(grid, rows, place)
+        found = count_crossings(grid, rows)
+        idle += 1
+        if found < fewest:
+            best, fewest, idle = [list(row) for row in rows], found, 0
+    return best, fewest
+
+
+def _sweep(
+    grid: Grid, rows: Rows, place: list[int], *, down: bool, key: Callable[[list[int]], float]
+) -> None:
+    """Sort each row by the places of its cells' neighbours in the row before; cells without
+    neighbours keep their places."""
+    neighbours = grid.above if down else grid.below
+    for row in rows[1:] if down else rows[-2::-1]:
+        bound = [cell for cell in row if neighbours[cell]]
+        keys = {cell: key(sorted([place[n] for n in neighbours[cell]])) for cell in bound}
+        bound.sort(key=keys.__getitem__)
+        following = iter(bound)
+        row[:] = [next(following) if neighbours[cell] else cell for cell in row]
+        for number, cell in enumerate(row):
+            place[cell] = number
+
+
+def _median(places: list[int]) -> float:
+    """Return the middle number; if there are two, a weighted mean that is nearer to the denser
+    side."""
+    half = len(places) // 2
+    if len(places) % 2:
+        return places[half]
+    if len(places) == 2:
+        return (places[0] + places[1]) / 2
+    left, right = places[half - 1] - places[0], places[-1] - places[half]
+    if not left + right:
+        return (places[half - 1] + places[half]) / 2
+    return (places[half - 1] * right + places[half] * left) / (left + right)
+
+
+def _transpose(grid: Grid, rows: Rows, place: list[int]) -> None:
+    """Swap neighbours in a row as long as that saves crossings."""
+    changed = set(range(len(rows)))
+    for _ in range(max(1, min(6, _PASSES // max(1, len(place))))):
+        near = {number + step for number in changed for step in (-1, 0, 1)}
+        changed = {
+            n for n, row in enumerate(rows) if n in near and _swap_neighbours(grid, row, place)
+        }
+        if not changed:
+            return
+
+
+def _swap_neighbours(grid: Grid, row: list[int], place: list[int]) -> bool:
+    """Swap neighbours in a row where that saves crossings; return whether it did."""
+    swapped = False
+    for number in range(len(row) - 1):
+        one, other = row[number], row[number + 1]
+        if _count_saved(grid, one, other, place) > 0:
+            row[number], row[number + 1] = other, one
+            place[one], place[other] = number + 1, number
+            swapped = True
+    return swapped
+
+
+def _count_saved(grid: Grid, one: int, other: int, place: list[int]) -> int:
+    """Return how many crossings a swap of the two saves."""
+    saved = 0
+    for neighbours in (grid.above, grid.below):
+        theirs = neighbours[other]
+        for a in neighbours[one]:
+            here = place[a]
+            for b in theirs:
+                there = place[b]
+                if here > there:
+                    saved += 1
+                elif here < there:
+                    saved -= 1
+    return saved

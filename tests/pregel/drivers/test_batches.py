@@ -12,7 +12,7 @@ from kit.graphs import Log as State
 
 from stategraph import START, Send, StateGraph
 from stategraph.pregel.drivers import aio
-from stategraph.pregel.drivers.abatch import AsyncBatch
+from stategraph.pregel.drivers.aio import AsyncBatch
 from stategraph.pregel.drivers.pool import ThreadBatch
 
 WAIT = 10.0
