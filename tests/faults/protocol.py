@@ -54,6 +54,7 @@ def _cases():
             for each in product(("ready",), ("model", "sqlite"), ("sync", "async"), (True, False), (RACES, NAMED))
         ),
         Case("ready_twice", "postgres", "sync", True, PLAIN),
+        Case("ready_twice", "sqlite", "sync", False, RACES),
         *(Case(*each) for each in product(large, ("model", "sqlite"), DURABILITIES, (True, False), (PLAIN,))),
         *(
             Case(*each)

@@ -32,7 +32,7 @@ CASES = {
     "ready": ("ready", "model", "sync", PLAIN, True),
     "ready-races": ("ready", "model", "sync", RACES, True),
     "ready-late": ("ready", "sqlite", "async", PLAIN, True),
-    "ready-twice": ("ready_twice", "sqlite", "sync", RACES, False),
+    "ready-twice": ("ready_twice", "sqlite", "sync", PLAIN, False),
     "ready-calls": ("ready_calls", "model", "sync", PLAIN, True),
     "ready-calls-late": ("ready_calls", "model", "async", PLAIN, True),
     "two-calls": ("tasks", "model", "exit", PLAIN, True),
