@@ -142,15 +142,15 @@ class Driver:
             # A superstep that could not be stored in the background: no further node may run.
             if journal is not None and journal.unreported is not None:
                 journal.check()
-            tasks, batch = effect.tasks, self._batch
-            if len(tasks) == 1 and not live and (batch is None or not batch.open):
+            tasks = effect.tasks
+            if len(tasks) == 1 and not live and not effect.open:
                 # One task needs no batch, no worker, no queue and no asyncio task (P1, P2, P3).
                 waited = run_alone(tasks[0])
                 if waited is not None:
                     yield waited
                     if self.sees_cancels:
                         self.look_for_cancel()
-                effect.finished, effect.open = tasks, 0
+                effect.finished = tasks
                 continue
             yield from self._run_batch(effect)
             while effect.open and not effect.finished:  # woken by a chunk
