@@ -55,6 +55,7 @@ def _cases():
         ),
         Case("ready_twice", "postgres", "sync", True, PLAIN),
         Case("ready_twice", "sqlite", "sync", False, RACES),
+        Case("ready_calls", "model", "async", True, PLAIN),
         *(Case(*each) for each in product(large, ("model", "sqlite"), DURABILITIES, (True, False), (PLAIN,))),
         *(
             Case(*each)

@@ -34,7 +34,6 @@ CASES = {
     "ready-late": ("ready", "sqlite", "async", PLAIN, True),
     "ready-twice": ("ready_twice", "sqlite", "sync", PLAIN, False),
     "ready-calls": ("ready_calls", "model", "sync", PLAIN, True),
-    "ready-calls-late": ("ready_calls", "model", "async", PLAIN, True),
     "two-calls": ("tasks", "model", "exit", PLAIN, True),
     "turned": ("turned", "model", "sync", PLAIN, True),
     "turned-ready": ("turned_ready", "sqlite", "async", PLAIN, True),
@@ -45,7 +44,7 @@ CASES = {
 MANY = {
     "pair", "named-twice", "late-threads", "postgres", "inside", "two-calls",
     "tasks", "turned", "turned-races", "turned-ready",
-    "ready-calls", "ready-calls-late", "ready-races", "ready-late", "ready-twice",
+    "ready-calls", "ready-races", "ready-late", "ready-twice",
 }  # fmt: skip
 """Those of many states, or slow ones."""
 

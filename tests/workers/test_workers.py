@@ -798,7 +798,7 @@ def test_a_submit_with_unknown_outcome_raises_an_error(postgres, queue):
         except ConnectionLostError as error:
             failed.append(error)
 
-    with closing(psycopg.connect(postgres)) as other, Queue.from_conn_string(postgres, counting, timeout=1) as hasty:
+    with closing(psycopg.connect(postgres)) as other, Queue.from_conn_string(postgres, counting, timeout=3) as hasty:
         hasty.setup()
         other.execute("LOCK TABLE stategraph_jobs IN EXCLUSIVE MODE")
         thread = threading.Thread(target=submit, args=(hasty,))
