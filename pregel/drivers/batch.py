@@ -1,5 +1,5 @@
 """Jobs side by side: the tasks of one superstep, or the runs of `batch`. How many at once, what a
-failure stops, what has ended. Who does them is in `pool` and `abatch`; what a job is, its owner
+failure stops, what has ended. Who does them is in `pool` and `aio`; what a job is, its owner
 knows.
 """
 

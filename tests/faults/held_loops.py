@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from typing import Annotated, Any, TypedDict
 
 from stategraph import END, START, InMemorySaver, Send, StateGraph
-from stategraph.pregel.drivers import abatch, aio, driver, timeslice
+from stategraph.pregel.drivers import aio, driver, timeslice
 from stategraph.testing import CheckFailed, assert_same
 
 from .campaign import Round, patched, trial
@@ -95,7 +95,7 @@ def shared_loops(round: Round) -> None:
             raise CheckFailed(f"cut {late * 1000:.0f} ms of work after it was due ({durability}, {mode})")
 
     with ExitStack() as stack:
-        for module in (abatch, aio, driver, timeslice):
+        for module in (aio, driver, timeslice):
             stack.enter_context(patched(module, "monotonic", lambda: clock.now))
         asyncio.run(main())
     if not app.get_state(config).metadata:  # cut before it began

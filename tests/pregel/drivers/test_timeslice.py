@@ -14,7 +14,7 @@ from kit.graphs import chain_of
 
 from stategraph import END, START, CompiledStateGraph, InMemorySaver, Send, StateGraph
 from stategraph.pregel import thread_api as state
-from stategraph.pregel.drivers import abatch, aio, driver, timeslice
+from stategraph.pregel.drivers import aio, driver, timeslice
 
 MILLISECOND = 0.001
 MOST = timeslice.HOLD + 2 * MILLISECOND
@@ -37,7 +37,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    for module in (abatch, aio, driver, state, timeslice):
+    for module in (aio, driver, state, timeslice):
         monkeypatch.setattr(module, "monotonic", lambda: clock.now)
     return clock
 
