@@ -283,34 +283,17 @@ class Meters:
     """The instruments, by OpenTelemetry's names and units."""
 
     def __init__(self, meter: metrics.Meter) -> None:
-        self.runs: metrics.Histogram = meter.create_histogram(
-            "stategraph.run.duration", "s", "Calls of graphs"
-        )
-        self.steps: metrics.Histogram = meter.create_histogram(
-            "stategraph.step.duration", "s", "Supersteps"
-        )
-        self.tasks: metrics.Histogram = meter.create_histogram(
-            "stategraph.task.duration", "s", "Tasks, with retries"
-        )
-        self.commits: metrics.Histogram = meter.create_histogram(
-            "stategraph.commit.duration", "s", "Storing one"
-        )
-        self.bytes: metrics.Histogram = meter.create_histogram(
-            "stategraph.commit.size", "By", "What these stored"
-        )
-        self.retries: metrics.Counter = meter.create_counter(
-            "stategraph.retries", "{retry}", "Attempts made again"
-        )
-        self.conflicts: metrics.Counter = meter.create_counter(
-            "stategraph.conflicts", "{conflict}", "Lost threads"
-        )
-        self.lost: metrics.Counter = meter.create_counter(
-            "stategraph.workers.lost", "{worker}", "Dead workers"
-        )
-        self.chats: metrics.Histogram = meter.create_histogram(
-            "gen_ai.client.operation.duration", "s", "Requests to models"
-        )
-        self.tokens: metrics.Histogram = meter.create_histogram(
+        histogram, counter = meter.create_histogram, meter.create_counter
+        self.runs = histogram("stategraph.run.duration", "s", "Calls of graphs")
+        self.steps = histogram("stategraph.step.duration", "s", "Supersteps")
+        self.tasks = histogram("stategraph.task.duration", "s", "Tasks, with retries")
+        self.commits = histogram("stategraph.commit.duration", "s", "Storing one")
+        self.bytes = histogram("stategraph.commit.size", "By", "What these stored")
+        self.retries = counter("stategraph.retries", "{retry}", "Attempts made again")
+        self.conflicts = counter("stategraph.conflicts", "{conflict}", "Lost threads")
+        self.lost = counter("stategraph.workers.lost", "{worker}", "Dead workers")
+        self.chats = histogram("gen_ai.client.operation.duration", "s", "Requests to models")
+        self.tokens = histogram(
             "gen_ai.client.token.usage", "{token}", "Tokens of requests and answers"
         )
 

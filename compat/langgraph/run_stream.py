@@ -299,40 +299,17 @@ class _ModeTransformer(StreamTransformer):
         self._log.push(data)
 
 
-class ValuesTransformer(_ModeTransformer):
-    """Shows the state after each superstep."""
-
-    required_stream_modes: ClassVar[tuple[str, ...]] = ("values",)
-
-
-class UpdatesTransformer(_ModeTransformer):
-    """Shows what nodes return."""
-
-    required_stream_modes: ClassVar[tuple[str, ...]] = ("updates",)
+def _shows(name: str, mode: StreamMode) -> type[_ModeTransformer]:
+    """A transformer that shows a stream mode as it is."""
+    return type(name, (_ModeTransformer,), {"required_stream_modes": (mode,)})
 
 
-class CustomTransformer(_ModeTransformer):
-    """Shows what nodes send by their writer."""
-
-    required_stream_modes: ClassVar[tuple[str, ...]] = ("custom",)
-
-
-class CheckpointsTransformer(_ModeTransformer):
-    """Shows checkpoints as they are stored."""
-
-    required_stream_modes: ClassVar[tuple[str, ...]] = ("checkpoints",)
-
-
-class DebugTransformer(_ModeTransformer):
-    """Shows tasks and checkpoints with step and time."""
-
-    required_stream_modes: ClassVar[tuple[str, ...]] = ("debug",)
-
-
-class TasksTransformer(_ModeTransformer):
-    """Shows tasks as they start and end."""
-
-    required_stream_modes: ClassVar[tuple[str, ...]] = ("tasks",)
+ValuesTransformer = _shows("ValuesTransformer", "values")
+UpdatesTransformer = _shows("UpdatesTransformer", "updates")
+CustomTransformer = _shows("CustomTransformer", "custom")
+CheckpointsTransformer = _shows("CheckpointsTransformer", "checkpoints")
+DebugTransformer = _shows("DebugTransformer", "debug")
+TasksTransformer = _shows("TasksTransformer", "tasks")
 
 
 class MessagesTransformer(_ModeTransformer):

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import re
 from abc import ABCMeta
 from asyncio import to_thread
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from functools import cached_property
+from importlib import import_module
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias, runtime_checkable
+
+from langchain_core.embeddings import Embeddings
 
 from ...checkpoint import BaseCheckpointSaver as _BaseCheckpointSaver
 from ...checkpoint import CheckpointTuple, RunnableConfig, Serializer
@@ -14,12 +21,202 @@ from ...checkpoint import InMemorySaver as _InMemorySaver
 from ...pregel.run.config import COORDINATES
 from ...pregel.run.settings import find_run_id
 from ...store import BaseCache as _BaseCache
+from ...store import BaseStore, Result
 from ...store import InMemoryCache as _InMemoryCache
 from ...store import InMemoryStore as _InMemoryStore
 from ...store import SqliteCache as _SqliteCache
+from ...store.namespaces import check_namespace
+from ...store.paths import parse, walk
+from ...store.vectors import text_of
 from .ignored import take_ignored
-from .serde import CODEC, JsonPlusSerializer
-from .stores import ensure_embeddings
+
+# -- stores ----------------------------------------------------------------------------------------
+# LangGraph's types of stores.
+
+NamespacePath: TypeAlias = tuple[str | Literal["*"], ...]
+NamespaceMatchType: TypeAlias = Literal["prefix", "suffix"]
+EmbeddingsFunc: TypeAlias = Callable[[Sequence[str]], list[list[float]]]
+AEmbeddingsFunc: TypeAlias = Callable[[Sequence[str]], Awaitable[list[list[float]]]]
+
+
+class NotProvided:
+    """The type of an argument that was not given."""
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+    def __repr__(self) -> str:
+        return "NOT_GIVEN"
+
+
+NOT_PROVIDED: Final = NotProvided()
+
+
+class EmbeddingsLambda(Embeddings):
+    """A function of texts as LangChain's embeddings; a coroutine function is only awaited."""
+
+    def __init__(self, func: EmbeddingsFunc | AEmbeddingsFunc) -> None:
+        self._is_async = inspect.iscoroutinefunction(func)
+        self._func: Any = func
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """The vectors of texts.
+
+        Raises:
+            TypeError: the function has to be awaited.
+        """
+        if self._is_async:
+            raise TypeError("the function that embeds is async: await aembed_documents()")
+        vectors: list[list[float]] = self._func(texts)
+        return vectors
+
+    def embed_query(self, text: str) -> list[float]:
+        """The vector of one text."""
+        return self.embed_documents([text])[0]
+
+    async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
+        """`embed_documents` for coroutines."""
+        if not self._is_async:
+            return self.embed_documents(texts)
+        vectors: list[list[float]] = await self._func(texts)
+        return vectors
+
+    async def aembed_query(self, text: str) -> list[float]:
+        """`embed_query` for coroutines."""
+        return (await self.aembed_documents([text]))[0]
+
+
+def ensure_embeddings(embed: Any) -> Embeddings:
+    """LangChain's embeddings of a function, or of a text such as `openai:text-embedding-3-small`.
+
+    Raises:
+        ValueError: nothing is given.
+    """
+    if embed is None:
+        raise ValueError("embed must be a function, an Embeddings or the name of a model, got None")
+    if isinstance(embed, str):
+        from langchain.embeddings import init_embeddings  # type: ignore[import-not-found]
+
+        return init_embeddings(embed)
+    return embed if isinstance(embed, Embeddings) else EmbeddingsLambda(embed)
+
+
+def tokenize_path(path: str) -> list[str]:
+    """The steps of a path into a value; each index is one."""
+    return re.findall(r"\{[^}]*\}|\[[^]]*\]|[^.\[\]{}]+", path)
+
+
+def get_text_at_path(obj: Any, path: str | list[str]) -> list[str]:
+    """The texts at a path of a value, as they are embedded."""
+    joined = path if isinstance(path, str) else ".".join(path).replace(".[", "[")
+    return [text for text in map(text_of, walk(obj, parse(joined))) if text]
+
+
+def validate_op_namespace(op: Any) -> None:
+    """Check the namespace of an operation.
+
+    Raises:
+        InvalidNamespaceError: it has a segment that cannot be stored.
+    """
+    check_namespace(getattr(op, "namespace", ()), empty_ok=True)
+
+
+class AsyncBatchedBaseStore(BaseStore):
+    """A store of someone's own that defines `abatch`; sync methods wait for the loop on which it
+    was made, so they are called on other threads."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def batch(self, ops: Iterable[Any]) -> list[Result]:
+        """`abatch`, waited for."""
+        return asyncio.run_coroutine_threadsafe(self.abatch(ops), self._loop).result()
+
+
+
+# -- serde -----------------------------------------------------------------------------------------
+# LangGraph's serializers, as far as programs configure them.
+
+class UntypedSerializerProtocol(Protocol):
+    """Makes bytes of values."""
+
+    def dumps(self, obj: Any) -> bytes: ...
+    def loads(self, data: bytes) -> Any: ...
+
+
+@runtime_checkable
+class SerializerProtocol(Protocol):
+    """Makes bytes of values, and says of which kind they are."""
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]: ...
+    def loads_typed(self, data: tuple[str, bytes]) -> Any: ...
+
+
+class SerializerCompat:
+    """Types the bytes of a serializer that does not."""
+
+    def __init__(self, serde: UntypedSerializerProtocol) -> None:
+        self.serde = serde
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """The bytes of a value, and the name of its class."""
+        return type(obj).__name__, self.serde.dumps(obj)
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """The value of such bytes."""
+        return self.serde.loads(data[1])
+
+
+def maybe_add_typed_methods(serde: Any) -> SerializerProtocol:
+    """The serializer itself if it has typed methods, else one that adds them."""
+    typed: SerializerProtocol = serde if hasattr(serde, "loads_typed") else SerializerCompat(serde)
+    return typed
+
+
+class CipherProtocol(Protocol):
+    """Encrypts bytes."""
+
+    def encrypt(self, plaintext: bytes) -> tuple[str, bytes]: ...
+    def decrypt(self, ciphername: str, ciphertext: bytes) -> bytes: ...
+
+
+CODEC: Final = Serializer()
+"""Knows the types of all graphs of the process whose checkpointers or caches are not ours."""
+
+
+class JsonPlusSerializer:
+    """Makes bytes of values as ours does. No value is pickled, and no class is loaded by a name
+    that was stored; so its options set nothing.
+
+    Raises:
+        TypeError: there is no such option.
+    """
+
+    pickle_fallback = False
+
+    def __init__(self, **options: Any) -> None:
+        unknown = sorted(take_ignored("JsonPlusSerializer", options))
+        if unknown:
+            raise TypeError(f"JsonPlusSerializer has no options {unknown}")
+
+    @cached_property
+    def _reviver(self) -> Any:  # the serializer of langgraph-checkpoint-redis calls it
+        return import_module("langchain_core.load.load").Reviver()
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """The bytes of a value, and of which kind they are."""
+        return CODEC.dumps_typed(obj)
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """The value of such bytes."""
+        return CODEC.loads_typed(tuple(data))  # type: ignore[arg-type]
+
+    def with_msgpack_allowlist(self, extra_allowlist: Any) -> Self:
+        """The serializer itself: which classes are stored is said by `stategraph.register`."""
+        take_ignored("with_msgpack_allowlist()", {"extra_allowlist": extra_allowlist})
+        return self
+
+
 
 Namespace: TypeAlias = tuple[str, ...]
 FullKey: TypeAlias = tuple[Namespace, str]

@@ -177,11 +177,11 @@ MODULES: Final[dict[str, dict[str, str]]] = {
     "langgraph.checkpoint.postgres.shallow": {},
     "langgraph.checkpoint.serde": {},
     "langgraph.checkpoint.serde.base": {
-        ".serde": "CipherProtocol SerializerCompat SerializerProtocol UntypedSerializerProtocol "
+        ".savers": "CipherProtocol SerializerCompat SerializerProtocol UntypedSerializerProtocol "
         "maybe_add_typed_methods"
     },
     "langgraph.checkpoint.serde.jsonplus": {
-        ".serde": "JsonPlusSerializer",
+        ".savers": "JsonPlusSerializer",
         "checkpoint": "InvalidModuleError=UnknownTypeError",
     },
     "langgraph.checkpoint.serde.encrypted": {},
@@ -199,12 +199,12 @@ MODULES: Final[dict[str, dict[str, str]]] = {
     "langgraph.store.base": {
         "store": "BaseStore GetOp IndexConfig Item ListNamespacesOp MatchCondition Op PutOp "
         "Result SearchItem SearchOp TTLConfig InvalidNamespaceError",
-        ".stores": "NOT_PROVIDED NotProvided NamespaceMatchType NamespacePath "
+        ".savers": "NOT_PROVIDED NotProvided NamespaceMatchType NamespacePath "
         "validate_op_namespace",
     },
-    "langgraph.store.base.batch": {".stores": "AsyncBatchedBaseStore"},
+    "langgraph.store.base.batch": {".savers": "AsyncBatchedBaseStore"},
     "langgraph.store.base.embed": {
-        ".stores": "AEmbeddingsFunc Embeddings EmbeddingsFunc EmbeddingsLambda ensure_embeddings "
+        ".savers": "AEmbeddingsFunc Embeddings EmbeddingsFunc EmbeddingsLambda ensure_embeddings "
         "get_text_at_path tokenize_path"
     },
     "langgraph.store.memory": {".savers": "InMemoryStore"},
