@@ -10,13 +10,11 @@ from kit import cluster
 from kit.fleet import all_ended, counting, until, working
 
 from stategraph.__main__ import main
-from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.workers import Queue, When, tables
 from stategraph.workers.jobs import JobEnd
 from stategraph.workers.session import MOST_WOKEN, Terms, WorkerSession
 
 postgres = cluster.emptied
-TERMS = Terms("counting", "tester", 3, 20)
 DAY = timedelta(days=1)
 LONG = {"poll": 300.0}
 """No looks in between: whatever wakes the worker is a notice or its own timer."""
@@ -25,22 +23,6 @@ LONG = {"poll": 300.0}
 def one(**more):
     """An input of one step."""
     return {"log": [], "left": 1, **more}
-
-
-@pytest.fixture
-def queue(postgres):
-    with Queue.from_conn_string(postgres, counting) as opened:
-        opened.setup()
-        yield opened
-
-
-@pytest.fixture
-def session(postgres, queue):
-    with PostgresSaver.from_conn_string(postgres) as saver:
-        saver.setup()
-    opened = WorkerSession(postgres, TERMS).open()
-    yield opened
-    opened.close()
 
 
 def let_pass(url, run_id, seconds=0):

@@ -22,13 +22,6 @@ from stategraph.workers.session import WorkerSession
 THREADS = ["t0", "t1", "t2"]
 
 
-@pytest.fixture
-def queue(postgres):
-    with Queue.from_conn_string(postgres, counting) as opened:
-        opened.setup()
-        yield opened
-
-
 class Stage:
     """A graph whose nodes hold still in the worker that is to end, and pass in the one after it. One thread, "quick",
     passes in both."""

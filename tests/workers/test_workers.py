@@ -59,22 +59,6 @@ def five(**more):
     return {"log": [], "left": 5, **more}
 
 
-@pytest.fixture
-def queue(postgres):
-    with Queue.from_conn_string(postgres, counting) as opened:
-        opened.setup()
-        yield opened
-
-
-@pytest.fixture
-def session(postgres, queue):
-    with PostgresSaver.from_conn_string(postgres) as saver:
-        saver.setup()
-    opened = WorkerSession(postgres, TERMS).open()
-    yield opened
-    opened.close()
-
-
 def cut(session):
     """What the server does when a connection is gone."""
     session._connection.close()
