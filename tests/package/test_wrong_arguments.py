@@ -91,15 +91,20 @@ def complaints(function, given):
                     yield f"{place.name}={wrong!r:.30}: {type(error).__name__}: {error}"
 
 
-@pytest.fixture
-def app(local_saver):
-    app = GRAPH.compile(checkpointer=local_saver)
+def stored_in(saver):
+    app = GRAPH.compile(checkpointer=saver)
     app.invoke({"n": 1}, CONFIG)
     return app
 
 
+@pytest.fixture
+def app(local_saver):
+    return stored_in(local_saver)
+
+
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
-def test_wrong_arguments_of_functions_are_named(function, app):
+def test_wrong_arguments_of_functions_are_named(function):
+    app = stored_in(InMemorySaver())
     assert [*complaints(function, {"app": app, "new": app, "state": {"messages": []}})] == []
 
 
