@@ -78,8 +78,8 @@ def test_no_more_tasks_run_at_once_than_the_limit(drive, count):
 
 
 def test_without_a_limit_they_run_at_once(drive):
-    room = Room()
-    drive.invoke(fan_out(drive, None, room), {})
+    room, four = Room(), threading.Barrier(4, timeout=WAIT)
+    drive.invoke(fan_out(drive, None, room, between=(lambda: None) if drive.is_async else four.wait), {})
     assert room.most > 3
 
 
