@@ -130,13 +130,16 @@ class WithAttributes:
 
     def __new__(cls, *items: Any, **named: Any) -> Self:
         """Make one of its items, by position or name, and attributes."""
-        if cls._attributes.issuperset(named):  # no item is named (benchmark P40)
-            further, named = named, {}
+        fields: Sequence[str] = cls._fields  # type: ignore[attr-defined]
+        made: Any
+        if len(items) == len(fields) and cls._attributes.issuperset(named):
+            made = tuple.__new__(cls, items)  # type: ignore[type-var]  # see `NamedTuple` (P40)
+            made.__dict__ = named
         else:
             further = {name: named.pop(name) for name in cls._attributes & named.keys()}
-        made = super().__new__(cls, *items, **named)
-        made.__dict__.update(further)
-        return made
+            made = super().__new__(cls, *items, **named)
+            made.__dict__.update(further)
+        return made  # type: ignore[no-any-return]
 
     def _replace(self, **changes: Any) -> Self:
         """A copy with other items or attributes."""
