@@ -12,6 +12,7 @@ from .errors import UnserializableError
 from .records import Expected, Place, RunnableConfig, TaskWrites, check_names, coordinates
 from .retention import Retention, check_retention
 from .serde import Blob, Serializer
+from .serde.delta import SharedBlob
 from .serde.list_decoder import MOST_BYTES, MOST_LISTED, ListDecoder
 
 FEW = 16
@@ -100,10 +101,12 @@ class BuiltinSaver(BaseCheckpointSaver):
         few = limit is not None and limit <= FEW
         return self._lists if few else ListDecoder(MOST_LISTED)
 
-    def _value_loads(self, lists: ListDecoder) -> Callable[[Hashable, Blob], Any]:
+    def _value_loads(
+        self, lists: ListDecoder
+    ) -> Callable[[Hashable, Blob | SharedBlob], Any]:
         """Return what decodes the values of channels, each with what tells its channel from
         others."""
         loads = self._loads
         if type(self.serde).loads is Serializer.loads:
             return partial(lists.loads, loads)
-        return lambda _, blob: loads(blob)
+        return lambda _, stored: loads(stored.read() if isinstance(stored, SharedBlob) else stored)

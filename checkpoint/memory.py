@@ -24,6 +24,7 @@ from .memory_chain import (
     KEYFRAME,
     Chain,
     ChainRecord,
+    DeltaBlob,
     Found,
     Namespace,
     add_needed,
@@ -270,7 +271,10 @@ class InMemorySaver(BuiltinSaver):
             "id": record.id,
             "ts": iso(record.ts),
             "channel_values": {
-                name: value_loads((thread_id, checkpoint_ns, name), read_blob(stored))
+                name: value_loads(
+                    (thread_id, checkpoint_ns, name),
+                    read_blob(stored) if isinstance(stored, DeltaBlob) else stored,
+                )
                 for name, stored in state.values.items()
                 if stored is not None
             },
@@ -437,6 +441,7 @@ class InMemorySaver(BuiltinSaver):
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread with all its namespaces; an unknown thread is not an error."""
         check_names(thread_id)
+        self._lists.clear()  # they may hold its bytes
         with self._lock:
             self._posts.forget(str(thread_id))
             chains = self._threads.pop(str(thread_id), {})

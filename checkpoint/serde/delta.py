@@ -213,9 +213,12 @@ class SharedBlob(NamedTuple):
 
     def extend(self, opening: bytes, added: bytes | memoryview) -> SharedBlob:
         """Return the payload with another opening and with bytes added at its end."""
-        buffer = self.buffer if self.end == len(self.buffer) else self.buffer[: self.end]
-        buffer += added
-        return SharedBlob(self.form, opening, buffer, len(buffer))
+        buffer, end = self.buffer, self.end + len(added)
+        there: Any = buffer[self.end : end]
+        if there != added:  # else a longer one has these bytes already
+            buffer = buffer if self.end == len(buffer) else buffer[: self.end]
+            buffer += added
+        return SharedBlob(self.form, opening, buffer, end)
 
     def change(self, deltas: Iterable[bytes | memoryview]) -> SharedBlob:
         """Return what deltas make of it, one after the other.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from threading import Lock
 from typing import Any, NamedTuple
 
-from .delta import Blob, join_list, opening_length
+from .delta import Blob, SharedBlob, join_list, opening_length
 from .list_encoder import SCALARS, copy_texts
 from .serializer import FORMAT
 
@@ -28,11 +28,14 @@ _LISTS = {0xDC: 3, 0xDD: 5}
 
 
 class _KnownList(NamedTuple):
-    """A list that was decoded: its bytes and its items."""
+    """A list that was decoded: its bytes and its items, and a buffer of a `SharedBlob` that is
+    known to have the same bytes up to `end`."""
 
     payload: bytes
     items: list[Any]
     has_dicts: bool
+    buffer: bytearray | None
+    end: int
 
     def copy(self, count: int) -> list[Any]:
         """Return the first items, for a caller who may change them."""
@@ -59,52 +62,73 @@ class ListDecoder:
         self._size = 0
         self._lock = Lock()
 
-    def loads(self, loads: Callable[[Blob], Any], channel: Hashable, blob: Blob) -> Any:
+    def loads(
+        self, loads: Callable[[Blob], Any], channel: Hashable, stored: Blob | SharedBlob
+    ) -> Any:
         """Return a value of a channel; raises the same errors as `Serializer.loads`.
 
         Args:
             loads: decodes any value.
         """
-        form: str = blob[0]
-        payload: Any = blob[1]  # bytes, a bytearray or a view
+        known = self._known.get(channel)
+        buffer, end = None, 0
+        if isinstance(stored, SharedBlob):
+            _, opening, buffer, end = stored
+            is_list = opening[0] in _LISTS
+            if is_list and known is not None and buffer is known.buffer and end <= known.end:
+                return known.copy(int.from_bytes(opening[1:], "big"))
+            if len(buffer) > self._most:
+                buffer = None
+            stored = stored.read()
+        payload: Any = stored[1]  # bytes, a bytearray or a view
         if (
             not LEAST_BYTES <= len(payload) <= self._most
             or payload[0] not in _LISTS
-            or form != FORMAT
+            or stored[0] != FORMAT
         ):
-            return loads(blob)
+            return loads(stored)
         if type(payload) is memoryview:
             payload = bytes(payload)
-        start, known = _LISTS[payload[0]], self._known.get(channel)
+        start = _LISTS[payload[0]]
         count = int.from_bytes(payload[1:start], "big")
         value: Any
         if known is not None:
             whole, begin = known.payload, opening_length(known.payload)
             if payload is whole or whole.startswith(memoryview(payload)[start:], begin):
+                if buffer is not None:
+                    self._replace(channel, known, known._replace(buffer=buffer, end=end))
                 return known.copy(count)
             if payload.startswith(memoryview(whole)[begin:], start):
                 added = payload[start + len(whole) - begin :]
-                blob = form, join_list(count - len(known.items), [added])
-                value = [*known.copy(count), *loads(blob)]
-                self._keep(channel, payload, value)
-                return value
-        value = loads(blob)
-        self._keep(channel, payload, value)
-        return value
-
-    def _keep(self, channel: Hashable, payload: bytes, value: list[Any]) -> None:
-        """Keep a list in place of what the channel had before."""
+                more = loads((FORMAT, join_list(count - len(known.items), [added])))
+                value = [*known.copy(count), *more]
+            else:
+                value = loads(stored)
+        else:
+            value = loads(stored)
         new: _KnownList | None = None
         if {*map(type, value)} <= SCALARS:
-            new = _KnownList(payload, [*value], has_dicts=False)
+            new = _KnownList(payload, [*value], False, buffer, end)
         elif (texts := copy_texts(value)) is not None:
-            new = _KnownList(payload, texts, has_dicts=True)
+            new = _KnownList(payload, texts, True, buffer, end)
+        self._replace(channel, known, new)
+        return value
+
+    def _replace(self, channel: Hashable, known: _KnownList | None, new: _KnownList | None) -> None:
+        """Keep a list in place of another, unless somebody else has done so meanwhile."""
         with self._lock:
-            old = self._known.pop(channel, None)
-            if old is not None:
-                self._size -= old.size()
+            if self._known.get(channel) is not known:
+                return
+            if known is not None:
+                self._size -= self._known.pop(channel).size()
             if new is not None:
                 self._known[channel] = new
                 self._size += new.size()
             while self._size > self._most:
                 self._size -= self._known.pop(next(iter(self._known))).size()
+
+    def clear(self) -> None:
+        """Forget all lists."""
+        with self._lock:
+            self._known.clear()
+            self._size = 0

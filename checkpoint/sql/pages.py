@@ -210,7 +210,7 @@ def _fill(
     ]
     if unread and recent is not None:
         unread = recent.fill(namespace.id, unread)
-    size = fill_values(session, wanted[0].state.key, namespace.id, unread)
+    size = fill_values(session, wanted[0].state.key, namespace.id, unread, recent)
     written: dict[str, list[bytes]] = {}
     ids = [each.row.checkpoint_id for each in wanted]
     for checkpoint_id, data in session.rows("writes", namespace.id, ids):

@@ -173,7 +173,7 @@ _FOUND_VALUES = """
         UNION
         SELECT v.owner, v.channel, v.base FROM found JOIN stategraph_values AS v
             ON v.space = $1 AND v.owner = found.base
-                AND sha256(v.channel) = sha256(found.channel)
+                AND sha256(v.channel) = sha256(found.channel){0}
     )
 """
 STATEMENTS = {
@@ -363,11 +363,12 @@ STATEMENTS = {
         )
         ORDER BY thread_id
     """,
-    "values": f"""{_FOUND_VALUES}
+    # Only owners after $4.
+    "values": f"""{_FOUND_VALUES.format(" AND found.base > $4")}
         SELECT v.owner, v.channel, v.base, v.data FROM found JOIN stategraph_values AS v
             ON v.space = $1 AND v.owner = found.owner AND sha256(v.channel) = sha256(found.channel)
     """,
-    "value_chains": f"{_FOUND_VALUES} SELECT owner, channel FROM found",
+    "value_chains": f"{_FOUND_VALUES.format('')} SELECT owner, channel FROM found",
     "values_of": (
         "SELECT owner, channel FROM stategraph_values "
         "WHERE space = $1 AND owner = ANY($2::bigint[])"

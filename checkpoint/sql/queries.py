@@ -10,8 +10,10 @@ from ..errors import DamagedError
 from ..integrity import Integrity
 from ..records import RunnableConfig, coordinates
 from ..serde import Blob
+from ..serde.delta import SharedBlob
 from .read_rows import RecentValues, ValueReader, materialize, read_writes
 from .rows import (
+    OLDEST,
     ChannelValue,
     CheckpointBody,
     CheckpointRow,
@@ -173,8 +175,10 @@ def read_checkpoint(
     if unread and recent is not None:
         unread = recent.fill(namespace.id, unread)
     if unread:
-        fill_values(session, key, namespace.id, unread)
-        state.settle()
+        fill_values(session, key, namespace.id, unread, recent)
+        for name, value in unread:
+            if is_head or not isinstance(value.base, SharedBlob):
+                state.settled(name)
         if recent is not None:
             recent.keep(namespace.id, dict(unread), of_head=is_head)
     stored = StoredCheckpoint(row, body, state, [])
@@ -203,16 +207,36 @@ def fill_values(
     key: ThreadKey,
     namespace_id: int,
     unread: Sequence[tuple[str, ChannelValue]],
+    recent: RecentValues | None = None,
 ) -> int:
     """Read the rows of channels' values, oldest first, all in one query. Values that have their
-    `base` are passed over. Return how many bytes the rows had."""
-    wanted = {(value.owner, name) for name, value in unread if value.base is None}
-    if not wanted:
+    `base` are passed over. Return how many bytes the rows had.
+
+    Args:
+        recent: values that need not be read.
+    """
+    if not unread:
         return 0
-    found = session.rows("values", namespace_id, sorted(wanted))
-    reader = ValueReader(key, {(owner, channel): data for owner, channel, _, data in found})
+    known = {} if recent is None else recent.openings(namespace_id, unread)
+    wanted: set[tuple[int, str]] = set()
+    after = NEWEST  # nothing is read that is older than what is known of all of them
     for name, value in unread:
-        reader.fill(name, value)
+        openings: Iterable[tuple[int, bytes]] = known.get(name, ())
+        if value.base is None and value.place not in openings:
+            owner, _ = value.place
+            wanted.add((owner, name))
+            after = min(after, max([each for each, _ in openings if each < owner], default=OLDEST))
+    found: list[Any] = []
+    if wanted:
+        found = session.rows("values", namespace_id, sorted(wanted), after)
+    reader = ValueReader(key, {(owner, channel): data for owner, channel, _, data in found}, known)
+    try:
+        for name, value in unread:
+            reader.fill(name, value)
+    except DamagedError:
+        if not known:
+            raise
+        return fill_values(session, key, namespace_id, unread)  # they are of a fork
     return sum([len(data) for *_, data in found])
 
 

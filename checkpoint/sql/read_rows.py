@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from ..records import TaskWrites
@@ -16,11 +17,15 @@ from .rows import (
     CheckpointBody,
     CheckpointRow,
     MaterializedState,
+    Openings,
     ThreadKey,
     ValueDelta,
     unpack_body,
     unpack_tasks,
 )
+
+MOST_OPENINGS = 128
+"""How many older values that share the bytes of a newer one are kept with it."""
 
 RECENT = 750_000
 """How many bytes of long values a checkpointer keeps, so that it needs not read them again."""
@@ -76,16 +81,27 @@ def materialize(
     return state, body
 
 
+NO_OPENINGS: Mapping[str, Openings] = {}
+NO_VALUES: Mapping[tuple[int, bytes], ChannelValue] = {}
+
+
 class ValueReader:
     """Reads long values.
 
     Args:
         rows: the rows of the wanted values and of all that they build on, by owner and channel.
+        known: values that need not be read, by channel.
     """
 
-    def __init__(self, key: ThreadKey, rows: Mapping[tuple[int, str], bytes]) -> None:
+    def __init__(
+        self,
+        key: ThreadKey,
+        rows: Mapping[tuple[int, str], bytes],
+        known: Mapping[str, Openings] = NO_OPENINGS,
+    ) -> None:
         self._key = key
         self._data = rows
+        self._known = known
         self._places: dict[str, bytes] = {}
         self._last: dict[str, ChannelValue] = {}
 
@@ -100,10 +116,14 @@ class ValueReader:
             return  # that of several checkpoints
         assert value.owner is not None
         last, self._last[name] = self._last.get(name), value
+        known = self._known.get(name, NO_VALUES)
         owner, digest = value.owner, value.digest
         found: list[ValueDelta] = []
         while last is None or (owner, digest) != (last.owner, last.digest):
             # a few dozen times for a value that has grown (benchmark P22)
+            if (opening := known.get((owner, digest))) is not None:
+                last = opening
+                break
             form, content = self._unpack(name, owner, digest)
             if not isinstance(content, ValueDelta):
                 found.reverse()
@@ -172,12 +192,21 @@ class RecentValues:
     ) -> None:
         """Keep the values of a checkpoint; those of the newest one in place of older ones."""
         for name, value in values.items():
-            if value is not None and value.owner is not None:
-                place = namespace_id, name, SELF if of_head else value.owner
-                known = self._values.pop(place, None)
-                self._values[place] = value
-                if known is not value:
-                    self._size += _held_bytes(value) - (0 if known is None else _held_bytes(known))
+            if value is None or value.owner is None:
+                continue
+            if value.blob is None:  # it shares its bytes with that of the head
+                head = self._values.get((namespace_id, name, SELF))
+                openings = head.known_openings if head is not None else None
+                if openings is not None and value.place not in openings:
+                    if len(openings) >= MOST_OPENINGS:
+                        openings.popitem()
+                    openings[value.place] = replace(value)
+                continue
+            place = namespace_id, name, SELF if of_head else value.owner
+            known = self._values.pop(place, None)
+            self._values[place] = value
+            if known is not value:
+                self._size += _held_bytes(value) - (0 if known is None else _held_bytes(known))
         while self._size > RECENT:
             self._size -= _held_bytes(self._values.pop(next(iter(self._values))))
 
@@ -185,31 +214,37 @@ class RecentValues:
         self, namespace_id: int, unread: Sequence[tuple[str, ChannelValue]]
     ) -> list[tuple[str, ChannelValue]]:
         """Fill in values that are known, by the checkpoint that wrote them and the digest of their
-        row. Return the others; of them, those that begin a known newer value have their `base`."""
+        row. Return the others."""
         left: list[tuple[str, ChannelValue]] = []
-        oldest = min([value.owner or 0 for _, value in unread])
-        openings: dict[int, dict[tuple[int, bytes], tuple[SharedBlob, int]]] = {}
         for name, value in unread:
             assert value.owner is not None
-            wanted = value.owner, value.digest
             for owner in (value.owner, SELF):
-                known = self._values.get((namespace_id, name, owner))
-                if known is None or known.blob is None:
+                place = namespace_id, name, owner
+                known = self._values.get(place)
+                if known is None:
                     continue
-                if (known.owner, known.digest) == wanted:
-                    value.blob, value.whole, value.deltas = known.blob, known.whole, known.deltas
-                    self._values[namespace_id, name, owner] = self._values.pop(
-                        (namespace_id, name, owner)
-                    )
+                self._values[place] = self._values.pop(place)
+                if known.digest != value.digest or known.owner != value.owner:
+                    known = (known.known_openings or NO_VALUES).get((value.owner, value.digest))
+                if known is not None:
+                    value.blob, value.base = known.blob, known.base
+                    value.whole, value.deltas = known.whole, known.deltas
                     break
-                if id(known) not in openings:
-                    openings[id(known)] = known.find_openings(oldest)
-                if wanted in openings[id(known)]:
-                    value.base, number = openings[id(known)][wanted]
-                    value.whole, value.deltas = known.whole, known.deltas[:number]
             else:
                 left.append((name, value))
         return left
+
+    def openings(
+        self, namespace_id: int, unread: Sequence[tuple[str, ChannelValue]]
+    ) -> dict[str, Openings]:
+        """Return, by channel, values that share their bytes with those of the head."""
+        found: dict[str, Openings] = {}
+        oldest = min([value.place[0] for _, value in unread])
+        for name, _ in unread:
+            head = self._values.get((namespace_id, name, SELF))
+            if head is not None and head.blob is not None and name not in found:
+                found[name] = head.openings(oldest)
+        return found
 
 
 def _held_bytes(value: ChannelValue) -> int:

@@ -172,7 +172,7 @@ class SqlReader(BuiltinSaver):
             "id": row.checkpoint_id,
             "ts": iso(body.ts),
             "channel_values": {
-                name: value_loads((*where, name), value.blob or state.blob(name))
+                name: value_loads((*where, name), value.blob or state.stored(name))
                 for name, value in state.values.items()
             },
             "channel_versions": dict(state.versions),

@@ -12,7 +12,7 @@ checkpoint that resulted from it, otherwise in a row beside their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -36,6 +36,9 @@ _OLD_TAIL = "tail:"
 
 PackedTask = tuple[str | bytes, str, Sequence[tuple[str, PackedBlob]], Sequence[float]]
 """What a task wrote, as it is stored in a row."""
+
+OLDEST = -(2**62)
+"""An owner lower than all others; those of pruned checkpoints are below zero."""
 
 SELF = 0
 """The owner that means the checkpoint in whose row it is stored."""
@@ -108,6 +111,7 @@ class ChannelValue:
         deltas: the deltas to apply, oldest first.
         base: if the rows are read, and `blob` is made each time it is needed: that whole value; or
             what it shares with newer and older values of the channel.
+        known_openings: see `openings`.
     """
 
     blob: Blob | None
@@ -116,6 +120,7 @@ class ChannelValue:
     whole: int = 0
     deltas: Sequence[ValueDelta] = ()
     base: Blob | SharedBlob | None = None
+    known_openings: Openings | None = None
 
     def read(self) -> Blob:
         """Return the whole value, after its rows were read.
@@ -133,18 +138,32 @@ class ChannelValue:
         form, payload = self.base
         return form, apply_deltas(payload, [each.delta for each in self.deltas])
 
-    def find_openings(self, oldest: int) -> dict[tuple[int, bytes], tuple[SharedBlob, int]]:
-        """Return, by owner and digest, the older values to which all deltas since have only added
-        at the end, and how many deltas lead to each.
+    @property
+    def place(self) -> tuple[int, bytes]:
+        """The owner and the digest of a long value."""
+        assert self.owner is not None
+        return self.owner, self.digest
+
+    def openings(self, oldest: int) -> Openings:
+        """Return the value itself and the older ones to which all deltas since have only added at
+        the end, and those that were read with their help.
 
         Args:
-            oldest: older owners are not looked for.
+            oldest: of values before the first that is older than this owner some may be missing.
         """
+        known = self.known_openings
+        if known is None or oldest < known.oldest:
+            if known is not None:  # more and more is looked at: find all at once
+                oldest = OLDEST
+            self.known_openings = known = Openings(self._find_openings(oldest), oldest)
+        return known
+
+    def _find_openings(self, oldest: int) -> Iterator[ChannelValue]:
         assert self.blob is not None
-        found: dict[tuple[int, bytes], tuple[SharedBlob, int]] = {}
-        buffer: bytearray | None = None
+        whole = SharedBlob.share(self.blob)
+        yield ChannelValue(None, *self.place, self.whole, self.deltas, whole)
         opening = kept = 0  # of the value after a delta: the bytes of its opening, and behind it
-        after: tuple[int, bytes] = SELF, b""
+        after = self.place
         for number in range(len(self.deltas), 0, -1):
             base, base_digest, packed = self.deltas[number - 1]
             delta = unpack_view(packed)
@@ -152,14 +171,12 @@ class ChannelValue:
                 if length_after(delta) != opening + kept:
                     break
                 if len(delta[1]) == opening:
-                    buffer = SharedBlob.share(self.blob).buffer if buffer is None else buffer
-                    shared = SharedBlob(self.blob[0], delta[1], buffer, OPENING + kept)
-                    found[after] = shared, number
+                    shared = SharedBlob(whole.form, delta[1], whole.buffer, OPENING + kept)
+                    yield ChannelValue(None, *after, self.whole, self.deltas[:number], shared)
             opening, _, kept, back, _, *edits = delta
-            if back or edits or not opening or base < oldest:
+            if back or edits or not opening or after[0] < oldest:
                 break
             after = base, base_digest
-        return found
 
     def read_tail(self, size: int) -> Blob:
         """Return the format and the last bytes of the value, or all it has; see `read`."""
@@ -167,6 +184,18 @@ class ChannelValue:
             return self.base.form, bytes(self.base.buffer[self.base.end - size : self.base.end])
         form, payload = self.read()
         return form, bytes(payload[-size:])
+
+
+class Openings(dict[tuple[int, bytes], ChannelValue]):
+    """Values that share their bytes with a longer one, by owner and digest.
+
+    Args:
+        oldest: see `ChannelValue.openings`.
+    """
+
+    def __init__(self, values: Iterable[ChannelValue], oldest: int) -> None:
+        super().__init__((value.place, value) for value in values)
+        self.oldest: int = oldest
 
 
 @dataclass(slots=True)
@@ -207,11 +236,18 @@ class MaterializedState:
         except ValueError as error:
             raise self.key.damage_error(f"the value of {channel!r}: {error}") from error
 
-    def settle(self) -> None:
-        """Make all values from their rows at once: a run that continues here needs them again."""
-        for name, value in self.values.items():
-            if value.base is not None:
-                value.blob, value.base = self.blob(name), None
+    def stored(self, channel: str) -> Blob | SharedBlob:
+        """Return the value of such a channel as it is held."""
+        base = self.values[channel].base
+        return base if isinstance(base, SharedBlob) else self.blob(channel)
+
+    def settled(self, channel: str) -> ChannelValue | None:
+        """Return the value of a channel with its bytes: a run that continues here needs them
+        again."""
+        value = self.values.get(channel)
+        if value is not None and value.base is not None:
+            value.blob, value.base = self.blob(channel), None
+        return value
 
 
 class CheckpointBody(NamedTuple):

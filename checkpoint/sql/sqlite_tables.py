@@ -88,7 +88,7 @@ _FOUND_VALUES = """
             AND v.channel = json_extract(wanted.value, '$[1]')
         UNION
         SELECT v.rowid, v.owner, v.channel, v.base FROM found CROSS JOIN channel_values AS v
-            ON v.space = ?1 AND v.owner = found.base AND v.channel = found.channel
+            ON v.space = ?1 AND v.owner = found.base AND v.channel = found.channel{0}
     )
 """
 # A namespace, and one of its checkpoints with those it builds on, a row each; then, behind as many
@@ -247,11 +247,12 @@ STATEMENTS = {
         SELECT DISTINCT thread_id FROM checkpoints JOIN spaces ON spaces.id = space
         WHERE run_id IN (SELECT value FROM json_each(?))
     """,
-    "values": f"""{_FOUND_VALUES}
+    # Only owners after ?3.
+    "values": f"""{_FOUND_VALUES.format(" AND found.base > ?3")}
         SELECT v.owner, v.channel, v.base, v.data
         FROM found CROSS JOIN channel_values AS v ON v.rowid = found.id
     """,
-    "value_chains": f"{_FOUND_VALUES} SELECT owner, channel FROM found",
+    "value_chains": f"{_FOUND_VALUES.format('')} SELECT owner, channel FROM found",
     "values_of": """
         SELECT owner, channel FROM channel_values
         WHERE space = ? AND owner IN (SELECT value FROM json_each(?))

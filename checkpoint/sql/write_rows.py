@@ -168,7 +168,7 @@ def _split_values(
         elif len(blob[1]) <= INLINE:
             values[name] = ChannelValue(blob)
         else:
-            value, base, content = _shrink_value(state.values.get(name), blob)
+            value, base, content = _shrink_value(state.settled(name), blob)
             data = state.key.pack("value", [name], content)
             value.owner, value.digest = SELF, state.key.digest(data)
             values[name] = value

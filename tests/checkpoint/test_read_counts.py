@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import tracemalloc
 from typing import TypedDict
 
@@ -300,3 +301,47 @@ def test_rows_stay_small_after_a_step_that_has_changed_everything(saver):
     before = saver.stored_bytes(["wide"])
     app.invoke(None, thread)
     assert saver.stored_bytes(["wide"]) - before < 5 * before + 60 * 250
+
+
+def test_older_states_are_read_from_what_is_known_of_the_newest(saver, monkeypatch):
+    """PERFORMANCE P22: of a value that has only grown since, the rows up to the last run of deltas."""
+    saver.get_tuple(THREAD)
+    places = [each.config for each in saver.list(THREAD)][1:-1:37]
+    random.Random(1).shuffle(places)
+    read = [Counted(saver, lambda place=place: saver.get_tuple(place), monkeypatch) for place in places]
+    assert max(each.rows for each in read) <= 5 + 34
+    assert sum(each.rows for each in read) <= len(read) * (5 + 17)
+    assert sum(each.bytes for each in read) <= len(read) * 10_000
+
+
+class Grown(TypedDict):
+    log: list[str]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_known_values_never_stand_for_others(tmp_path, seed):
+    """A list grows in many lines, which fork, begin with the same items, lose some, or change one; each state that a
+    checkpointer reads with what it knows is what another reads without."""
+    draw = random.Random(seed)
+    with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as saver:
+        graph = chain_of(Grown, add=lambda state: {}).compile(checkpointer=saver)
+        heads = [graph.update_state(THREAD, {"log": [f"{n:0100}" for n in range(20)]}, as_node="add")]
+        for n in range(200):
+            at = draw.choice(heads[-1:] * 8 + heads)
+            log = list(graph.get_state(at).values["log"])
+            how = draw.choice(["add"] * 12 + ["other", "cut", "change"])
+            if how == "cut":
+                del log[draw.randrange(len(log)) :]
+            elif how == "change":
+                log[draw.randrange(len(log))] = "changed"
+            heads.append(graph.update_state(at, {"log": [*log, f"{n if how == 'other' else len(log):0100}"]}, as_node="add"))
+            saver.get_tuple(draw.choice([*heads, THREAD]))
+        with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as other:
+            draw.shuffle(heads)
+            for at in heads:
+                with_all, without = saver.get_tuple(at), other.get_tuple(at)
+                other._recent, other._lists = type(other._recent)(), type(other._lists)(0)
+                assert with_all.checkpoint == without.checkpoint
+                assert with_all.pending_writes == without.pending_writes
+            known = [each.checkpoint for each in saver.list(THREAD)]
+            assert known == [each.checkpoint for each in other.list(THREAD)]
