@@ -167,12 +167,15 @@ class CheckpointTuple(WithAttributes, _CheckpointItems):
         paths: the paths of these tasks as text, which ends with the name of a `@task` that was
             called; None from checkpointers that do not keep it.
         revision: changes whenever something is recorded beside the checkpoint, for `record`.
+        head: the id of the newest checkpoint of its namespace at the time; None from checkpointers
+            that do not tell.
         origins: those at which tasks under way have started, if their records were added.
     """
 
     spans: Mapping[str, Sequence[Span]] | None = None
     paths: Mapping[str, str] | None = None
     revision: int | None = None
+    head: str | None = None
     origins: Sequence[CheckpointTuple] = ()
 
 

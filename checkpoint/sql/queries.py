@@ -181,7 +181,7 @@ def read_checkpoint(
                 state.settled(name)
         if recent is not None:
             recent.keep(namespace.id, dict(unread), of_head=is_head)
-    stored = StoredCheckpoint(row, body, state, [])
+    stored = StoredCheckpoint(row, body, state, [], namespace.head_id)
     if not is_head:
         following = unpack_next(session, namespace, stored, after[0])
         add_tasks(session, [stored], {row.checkpoint_id: writes}, following, after[1])

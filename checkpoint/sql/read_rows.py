@@ -194,21 +194,30 @@ class RecentValues:
         for name, value in values.items():
             if value is None or value.owner is None:
                 continue
-            if value.blob is None:  # it shares its bytes with that of the head
-                head = self._values.get((namespace_id, name, SELF))
-                openings = head.known_openings if head is not None else None
-                if openings is not None and value.place not in openings:
-                    if len(openings) >= MOST_OPENINGS:
-                        openings.popitem()
-                    openings[value.place] = replace(value)
+            if value.blob is None:
+                self._keep_opening(namespace_id, name, value)
                 continue
             place = namespace_id, name, SELF if of_head else value.owner
             known = self._values.pop(place, None)
             self._values[place] = value
             if known is not value:
-                self._size += _held_bytes(value) - (0 if known is None else _held_bytes(known))
+                self._size += _held_bytes(value)
+            if known is not None and known is not value:
+                self._size -= _held_bytes(known)
+                openings, last = known.known_openings, value.deltas[-1:]
+                if openings and last and last[0][:2] in openings:
+                    value.known_openings = openings
         while self._size > RECENT:
             self._size -= _held_bytes(self._values.pop(next(iter(self._values))))
+
+    def _keep_opening(self, namespace_id: int, name: str, value: ChannelValue) -> None:
+        """Keep a value with that of the head, if the two share their bytes."""
+        head = self._values.get((namespace_id, name, SELF))
+        openings = head.known_openings if head is not None else None
+        if openings and value.place not in openings and openings.share(value):
+            if len(openings) >= MOST_OPENINGS:
+                openings.popitem()
+            openings[value.place] = replace(value)
 
     def fill(
         self, namespace_id: int, unread: Sequence[tuple[str, ChannelValue]]

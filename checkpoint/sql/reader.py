@@ -188,6 +188,7 @@ class SqlReader(BuiltinSaver):
             spans=spans_of(found.tasks),
             paths={task.task_id: task.task_path for task in found.tasks},
             revision=state.revision,
+            head=found.head,
         )
 
     # -- many checkpoints ---------------------------------------------------------------------

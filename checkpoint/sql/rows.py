@@ -197,6 +197,12 @@ class Openings(dict[tuple[int, bytes], ChannelValue]):
         super().__init__((value.place, value) for value in values)
         self.oldest: int = oldest
 
+    def share(self, value: ChannelValue) -> bool:
+        """Return whether a value has its bytes in the buffer of these."""
+        mine, other = next(iter(self.values())).base, value.base
+        shared = isinstance(mine, SharedBlob) and isinstance(other, SharedBlob)
+        return shared and mine.buffer is other.buffer  # type: ignore[union-attr]
+
 
 @dataclass(slots=True)
 class MaterializedState:
@@ -273,12 +279,13 @@ class CheckpointBody(NamedTuple):
 
 @dataclass(slots=True)
 class StoredCheckpoint:
-    """A checkpoint as read, with what its tasks wrote."""
+    """A checkpoint as read, with what its tasks wrote, and the id of the head if it is known."""
 
     row: CheckpointRow
     body: CheckpointBody
     state: MaterializedState
     tasks: list[TaskWrites]
+    head: str | None = None
 
 
 # -- bytes -----------------------------------------------------------------------------------------

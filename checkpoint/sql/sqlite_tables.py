@@ -103,7 +103,7 @@ _LOOK = """
             ON b.seq = chain.link AND chain.link < chain.seq AND b.space = chain.space
         ORDER BY 2 DESC
     )
-    SELECT s.id, s.thread_id, s.checkpoint_ns, s.head, s.head_id, s.stamp, s.size,
+    SELECT s.id, s.thread_id, s.checkpoint_ns, s.head, {4}, s.stamp, s.size,
         c.space, c.seq, c.checkpoint_id, c.parent_id, c.link, c.run_id, c.body{1}
     FROM chain CROSS JOIN spaces AS s ON s.id = chain.space
         LEFT JOIN checkpoints AS c ON c.seq = chain.seq {2}
@@ -112,6 +112,11 @@ _LOOK = """
     FROM spaces AS s CROSS JOIN writes AS w ON w.space = s.id AND w.checkpoint_id = {0}
     WHERE s.thread_id = ?1 AND s.checkpoint_ns = ?2
 """
+# NULL if the newest checkpoint is missing.
+_STORED_HEAD = """(
+            SELECT checkpoint_id FROM checkpoints
+            WHERE space = s.id AND checkpoint_id = s.head_id AND seq = s.head
+        )"""
 _AFTER_COLUMNS = """,
         n.space, n.seq, n.checkpoint_id, n.parent_id, n.link, n.run_id, n.body, v.channel, v.data"""
 # What came next, beside the checkpoint: once for each short value that it wrote.
@@ -191,8 +196,8 @@ STATEMENTS = {
             AND checkpoint_id = ?
     """,
     "all_rows": f"{ROW} WHERE space = ? ORDER BY seq",
-    "look": _LOOK.format("s.head_id", "", "", ", ".join(["NULL"] * 12)),
-    "look_at": _LOOK.format("?3", _AFTER_COLUMNS, _AFTER, ", ".join(["NULL"] * 21)),
+    "look": _LOOK.format("s.head_id", "", "", ", ".join(["NULL"] * 12), "s.head_id"),
+    "look_at": _LOOK.format("?3", _AFTER_COLUMNS, _AFTER, ", ".join(["NULL"] * 21), _STORED_HEAD),
     "page_of_one": f"{ROW} WHERE space = ? AND seq < ? ORDER BY seq DESC LIMIT ?",
     # Few namespaces: the newest rows of each, by index. Many (`page_of_many`): all rows backwards,
     # since most of them are wanted.

@@ -134,4 +134,5 @@ def _find(
         return found, found.checkpoint["id"] if found is not None else None
     if found is None and not effect.may_be_gone:
         raise ValueError(f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}")
-    return found, (yield waits.ask(saver, "head", config))
+    head = found.head if found is not None else None
+    return found, head or (yield waits.ask(saver, "head", config))
