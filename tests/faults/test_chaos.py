@@ -18,7 +18,7 @@ def processes():
 
 
 @pytest.mark.trial
-@pytest.mark.parametrize("trial", [pytest.param(each, id=f"{each.promise}-{name}") for name, each in TRIALS.items()])
+@pytest.mark.parametrize("trial", [pytest.param(each, id=f"{each.promise}-{name}") for name, each in sorted(TRIALS.items())])
 def test_every_guarantee_holds_at_the_quick_size(trial, processes):
     record = run_trial(trial, range(trial.rounds(QUICK)), processes=processes)
     assert not record.failures, "\n".join(record.failures)
