@@ -88,6 +88,14 @@ def _stores_at_once(cls: Any) -> bool:
     return True
 
 
+def has_own_head(saver: Any) -> bool:
+    """Return whether a checkpointer has the `head` of a shipped one: then it need not be asked for
+    a head that it has told with a checkpoint."""
+    methods = saver.head, saver.ahead
+    package = __name__.partition(".")[0]
+    return all(method.__module__.partition(".")[0] == package for method in methods)
+
+
 def _overrides(cls: type, owner: type, method: str) -> bool:
     """Whether a class has other parts of a method than the class that defines it."""
     face = "" if method in PARTS else "a"

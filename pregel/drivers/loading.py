@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...checkpoint.base import CONTINUES, address, coordinates
+from ...checkpoint.overrides import has_own_head
 from ..names import BEFORE_FIRST
 from ..run.effects import Load, ReadPosts
 from ..run.run import Run
@@ -134,5 +135,5 @@ def _find(
         return found, found.checkpoint["id"] if found is not None else None
     if found is None and not effect.may_be_gone:
         raise ValueError(f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}")
-    head = found.head if found is not None else None
+    head = found.head if found is not None and has_own_head(saver) else None
     return found, head or (yield waits.ask(saver, "head", config))
