@@ -73,7 +73,7 @@ class ModelNode:
     """
 
     name = "model"
-    drawn_as = ("model",)
+    drawn_as: tuple[str, ...] = ("model",)
 
     def __init__(
         self,

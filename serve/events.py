@@ -191,7 +191,7 @@ class EventLog:
         self._kept, self._user = kept or KeptBytes(), user
         self._events: deque[RunEvent] = deque()
         self._begin = self._first = first
-        self.size = 0
+        self.size: int = 0
         self._most_bytes = most_bytes
         self._is_closed = False
         self._news = asyncio.Event()

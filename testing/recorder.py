@@ -331,12 +331,12 @@ class Tape:
         self.root: bool = ROOT in graph.program.scope.keys
         # A router is asked anew; without one, what is recorded came from a Command.
         node = graph.program.nodes[self.name]
-        self.routed = any(isinstance(writer, BranchWriter) for writer in node.writers)
+        self.routed: bool = any(isinstance(writer, BranchWriter) for writer in node.writers)
         fixed = [pair for writer in node.writers for pair in getattr(writer, "fixed", ())]
-        self.fixed = set(destinations(fixed))
+        self.fixed: set[str | Send] = set(destinations(fixed))
         self.tasks: list[RecordedTask] = []
         self._lock = Lock()
-        self.__name__ = self.name
+        self.__name__: str = self.name
 
     def begin(self, run: RecordedRun) -> None:
         """Give what is recorded of this run."""

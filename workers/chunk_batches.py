@@ -38,7 +38,7 @@ class ChunkWriter:
     def __init__(self, writes: ChunkWrites, job: Job, most_bytes: int = MOST_BYTES) -> None:
         self._writes, self.job, self._most_bytes = writes, job, most_bytes
         self.waiting: list[bytes] = []
-        self.is_stored = True
+        self.is_stored: bool = True
         self._bytes = 0  # of the waiting chunks
         self._kept: deque[tuple[int, int]] = deque()  # numbers and sizes of kept chunks
         self._kept_bytes = 0
@@ -89,7 +89,7 @@ class ChunkWrites:
 
     def __init__(self, table: ChunkTable) -> None:
         self.table = table
-        self.changed = threading.Condition()
+        self.changed: threading.Condition = threading.Condition()
         self._writers: dict[ChunkWriter, None] = {}  # those with waiting chunks, in order
         self._is_storing = self._is_hurried = False
 

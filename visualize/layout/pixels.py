@@ -56,7 +56,7 @@ class PixelArranger(Arranger):
     widest: float = 1200.0
 
     def __init__(self, model: GraphModel, direction: Direction = "TB") -> None:
-        self.across = direction == "LR"
+        self.across: bool = direction == "LR"
         super().__init__(model)
         self.handlers: dict[str, str] = self._find_handlers()
         self.room: dict[str, float] = self._measure_ports()

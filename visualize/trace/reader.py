@@ -93,7 +93,7 @@ class TraceReader:
         self.app = app
         self.config = config
         self.longest = texts if callable(texts) else lambda _: LONGEST_TEXT if texts else 0
-        self.left = most_nested
+        self.left: int = most_nested
 
     def read(self, visit: StepVisitor) -> Trace:
         snapshot = read_snapshot(self.app, self.config)

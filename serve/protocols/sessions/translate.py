@@ -73,7 +73,7 @@ class Translator:
         self._asked: dict[str, tuple[Namespace, Mapping[str, Any]]] = {}
         self._error: str | None = None
         self._is_paused = False
-        self.has_begun = False
+        self.has_begun: bool = False
 
     def of(self, event: RunEvent) -> Iterator[Event]:
         """Translate one event of the run's log."""
