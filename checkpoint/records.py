@@ -358,8 +358,8 @@ def coordinates(config: RunnableConfig) -> tuple[str, str, str | None]:
         ValueError: the config has no thread_id, or one of these is not valid Unicode.
         TypeError: it is no config; or the thread_id is no name, but a list, for instance.
     """
-    if not isinstance(config, (dict, Mapping)):
-        check_kind("config", config, Mapping, 'a dict such as {"configurable": {"thread_id": "1"}}')
+    words = 'a dict such as {"configurable": {"thread_id": "1"}}'
+    check_kind("config", config, (dict, Mapping), words)
     configurable = config.get("configurable") or {}
     thread_id = configurable.get("thread_id")
     if thread_id is None or thread_id == "":
@@ -374,9 +374,10 @@ def coordinates(config: RunnableConfig) -> tuple[str, str, str | None]:
         configurable.get("checkpoint_ns") or "",
         configurable.get("checkpoint_id"),
     )
-    for name, given in zip(("checkpoint_ns", "checkpoint_id"), found[1:], strict=True):
-        if given is not None and not isinstance(given, str):
-            check_kind(name, given, str, "a string")
+    _, checkpoint_ns, checkpoint_id = found
+    check_kind("checkpoint_ns", checkpoint_ns, str, "a string")
+    if checkpoint_id is not None:
+        check_kind("checkpoint_id", checkpoint_id, str, "a string")
     check_names(*found)
     return found
 

@@ -1,5 +1,6 @@
 """The server's records besides the threads' checkpoints: assistants, threads, runs. They live in a
-`Store`, so memory, SQLite and Postgres work the same way."""
+`Store`, so memory, SQLite and Postgres work the same way. `SEALED` says which fields are encrypted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How checkpointers on SQL databases read: which statements implement which method."""
+"""How checkpointers on SQL databases read: which statements implement which method, how metadata is
+searched by an index, and how a list of checkpoints is found to be complete."""
 
 from __future__ import annotations
 
@@ -430,6 +431,7 @@ def find_labelled(
 # -- listing ---------------------------------------------------------------------------------------
 # Checks that a list of checkpoints is complete, by comparing the listed rows with what other rows
 # say about them.
+
 
 class ListingCheck:
     """Checks the checkpoints of some namespaces as they are listed, newest first.

@@ -124,10 +124,9 @@ def read_supersteps(supersteps: Sequence[Sequence[Any]]) -> list[list[StateUpdat
         raise ValueError(
             "supersteps must be a list of lists of StateUpdate, got none: give at least one update"
         )
-    words = "a list of lists of StateUpdate"
-    check_kind("supersteps", supersteps, Sequence, words)
+    check_kind("supersteps", supersteps, Sequence, "a list of lists of StateUpdate")
     for updates in supersteps:
-        check_kind("each of supersteps", updates, Sequence, words)
+        check_kind("a superstep", updates, Sequence, "a list of StateUpdate")
     read = [[_read_update(update) for update in updates] for updates in supersteps]
     for number, updates in enumerate(read):
         if not updates:

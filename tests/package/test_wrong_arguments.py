@@ -31,7 +31,7 @@ from stategraph import (
     prebuilt,
     testing,
     upgrade,
-)  # fmt: skip
+)
 from stategraph.channels import (
     BinaryOperatorAggregate,
     NamedBarrierValue,

@@ -112,7 +112,7 @@ def test_no_line_is_hidden_however_the_edges_run():
 
 def drawn_cells(text):
     """The characters of a drawing; the blanks inside of ends, joins and the titles of nested graphs as dots."""
-    text = re.sub(r"[(<] +(\S+|any node) +[)>]|[┌╔] \S+ [─═]", lambda found: found[0].replace(" ", "."), text)
+    text = re.sub(r"[(<] +(\S+|any node) +[)>]|[┌╔] \S+ [─═┄]", lambda found: found[0].replace(" ", "."), text)
     return {(x, y): c for y, line in enumerate(text.splitlines()) for x, c in enumerate(line)}
 
 
