@@ -82,9 +82,10 @@ def amount(value: float) -> str:
 
 def bars(samples: Samples) -> str:
     """A group of bars for each case that is a time, in microseconds."""
-    found = {
-        name: mine for name, mine in middle(samples).items() if CASES[name].unit == "µs" and mine
-    }
+    times = {name: mine for name, mine in middle(samples).items() if CASES[name].unit == "µs"}
+    # A difference of two times may be below zero, where a scale of powers of ten has no place.
+    above = {name: {e: t for e, t in mine.items() if t > 0} for name, mine in times.items()}
+    found = {name: mine for name, mine in above.items() if mine}
     order = [engine for engine in NAMES if any(engine in mine for mine in found.values())]
     left, width, high, room = 345.0, 940.0, 10.0, 12.0
     every = [1e6 * value for mine in found.values() for value in mine.values()] or [1.0]

@@ -27,8 +27,8 @@ def spread(values: list[float]) -> str:
 
 
 def ratio(above: float | None, below: float | None) -> str:
-    """How many times."""
-    return f"{above / below:.1f}x" if above is not None and below else "-"
+    """How many times; nothing of a difference that is below zero."""
+    return f"{above / below:.1f}x" if above is not None and below and above / below > 0 else "-"
 
 
 def rows(samples: Samples, failures: Failures) -> list[list[str]]:
@@ -128,7 +128,7 @@ def lost(samples: Samples) -> list[str]:
         head = f"- **{name}** ({case.text}): "
         if "ours" in mine and case.unit not in ("x", "commits"):
             for engine, value in mine.items():
-                if engine not in ("ours", "floor") and value < mine["ours"]:
+                if engine not in ("ours", "floor") and 0 < value < mine["ours"]:
                     who = {"peer": "LangGraph", **OTHERS}[engine]
                     theirs, own = shown(value, case.unit), shown(mine["ours"], case.unit)
                     slower.append(f"{head}{who} needs {theirs} {case.unit}, we {own}.\n")

@@ -184,6 +184,12 @@ def test_pictures_are_svg_with_a_place_for_each_number():
     assert len(lines.findall(f"{svg}circle")) == 3
 
 
+def test_a_difference_below_zero_has_no_bar():
+    bars = ET.fromstring(plot.bars({"P29-cache": {"ours": [7e-6], "peer": [-2e-7]}}))
+    drawn = [each.get("class") for each in bars.iter("{http://www.w3.org/2000/svg}rect")]
+    assert "ours" in drawn and "peer" not in drawn
+
+
 # -- measuring ----------------------------------------------------------------------------------------------------
 
 
