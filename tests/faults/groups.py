@@ -50,8 +50,9 @@ class Live:
         self._other = sqlite3.connect(folder / "db", isolation_level=None, check_same_thread=False)
 
     def close(self):
-        """Close the connection by which it looks."""
-        self._other.close()
+        """Close the connection by which it looks, when nobody is looking: a trial that failed has left threads at work."""
+        with self._lock:
+            self._other.close()
 
     def check(self, commit: Commit):
         """Whoever else opens the file finds what somebody has just been told is stored."""
