@@ -227,14 +227,21 @@ class SharedBlob(NamedTuple):
             ValueError: a delta does not fit.
         """
         shared = self
-        for delta in deltas:
-            opening, new_opening, front, back, middle, *edits = unpack_view(delta)
-            if edits or back or opening != len(shared.opening) or front != shared.end - OPENING:
-                form, payload = shared.read()
-                shared = self.share((form, apply_deltas(payload, [delta])))
-            else:
+        for packed in deltas:
+            _, new_opening, front, _, middle, *_ = delta = unpack_view(packed)
+            if only_adds(delta, len(shared.opening)) and front == shared.end - OPENING:
                 shared = shared.extend(new_opening, middle)
+            else:
+                form, payload = shared.read()
+                shared = self.share((form, apply_deltas(payload, [packed])))
         return shared
+
+
+def only_adds(delta: Sequence[Any], opening: int) -> bool:
+    """Return whether an unpacked delta only adds to the end of a payload, as long as its opening
+    has so many bytes before and after: in place of the opening, a composed delta may have more."""
+    replaced, new_opening, _, back, _, *edits = delta
+    return not back and not edits and replaced == len(new_opening) == opening
 
 
 def length_after(delta: Sequence[Any]) -> int:

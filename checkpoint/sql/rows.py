@@ -20,7 +20,7 @@ from ..errors import DamagedError, UnknownKeyError
 from ..integrity import Integrity
 from ..records import TaskWrites
 from ..serde import Blob
-from ..serde.delta import OPENING, SharedBlob, apply_deltas, length_after
+from ..serde.delta import OPENING, SharedBlob, apply_deltas, length_after, only_adds
 from ..serde.msgpack import packb, unpack_view, unpackb
 from ..serde.serializer import FORMAT
 
@@ -162,21 +162,18 @@ class ChannelValue:
         assert self.blob is not None
         whole = SharedBlob.share(self.blob)
         yield ChannelValue(None, *self.place, self.whole, self.deltas, whole)
-        opening = kept = 0  # of the value after a delta: the bytes of its opening, and behind it
-        after = self.place
+        opening, end, place = len(whole.opening), whole.end, self.place
         for number in range(len(self.deltas), 0, -1):
             base, base_digest, packed = self.deltas[number - 1]
             delta = unpack_view(packed)
-            if opening:
-                if length_after(delta) != opening + kept:
-                    break
-                if len(delta[1]) == opening:
-                    shared = SharedBlob(whole.form, delta[1], whole.buffer, OPENING + kept)
-                    yield ChannelValue(None, *after, self.whole, self.deltas[:number], shared)
-            opening, _, kept, back, _, *edits = delta
-            if back or edits or not opening or after[0] < oldest:
+            if length_after(delta) != opening + end - OPENING:
                 break
-            after = base, base_digest
+            if end < whole.end and len(delta[1]) == opening:
+                shared = SharedBlob(whole.form, delta[1], whole.buffer, end)
+                yield ChannelValue(None, *place, self.whole, self.deltas[:number], shared)
+            if place[0] < oldest or not only_adds(delta, opening):
+                break
+            end, place = OPENING + delta[2], (base, base_digest)
 
     def read_tail(self, size: int) -> Blob:
         """Return the format and the last bytes of the value, or all it has; see `read`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.drive import each_durability
@@ -73,6 +73,45 @@ def test_a_run_from_an_older_checkpoint_notices_that_the_newest_is_lost(drive, s
     saver._database.execute("DELETE FROM checkpoints WHERE seq = (SELECT max(seq) FROM checkpoints)")
     with pytest.raises(DamagedError, match="its newest checkpoint"):
         drive.invoke(app, None, older)
+
+
+class Items(TypedDict, total=False):
+    items: list[Any]
+    other: int
+
+
+CHANGES = {
+    "at the front": lambda items, n: [n + 1, *items],
+    "at both ends": lambda items, n: [n + 1, *items[1:], f"{n:040}", n],
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_states_that_share_bytes_are_those_that_were_written(tmp_path, change):
+    """Also where what 34 supersteps did is one delta, and beside a fork from before that."""
+    items, written = [0, *(n % 100 for n in range(2000))], []
+
+    def check():
+        with SqliteSaver.from_conn_string(tmp_path / "t.db") as saver:  # knows no values yet
+            reader = app.compile(checkpointer=saver)
+            assert reader.get_state(CONFIG).values["items"] == newest
+            assert [reader.get_state(config).values["items"] for config, _ in written] == [each for _, each in written]
+        with SqliteSaver.from_conn_string(tmp_path / "t.db") as saver:
+            found = app.compile(checkpointer=saver).get_state_history(CONFIG, limit=3)
+            assert [each.values["items"] for each in found] == [*reversed([*last, newest])]
+
+    app = chain_of(Items, keep=lambda state: {})
+    with SqliteSaver.from_conn_string(tmp_path / "t.db", synchronous="off") as saver:
+        writer = app.compile(checkpointer=saver)
+        for n in range(70):
+            written.append((writer.update_state(CONFIG, {"items": items}, as_node="keep"), items))
+            newest, items = items, CHANGES[change](items, n)
+            if n == 68:
+                last = [items for _, items in written[-3:-1]]
+                check()
+        writer.update_state(written[0][0], {"other": 1}, as_node="keep")
+        last, newest = [items for _, items in written[-2:]], written[0][1]
+        check()
 
 
 def test_links_that_lead_in_a_circle_are_damage(saver):
