@@ -82,10 +82,12 @@ class Trials(ChangeList):
     Attributes:
         trials: one for each thread.
         ran: the nodes that ran; all others gave what is recorded.
+        unused: keys of `answers` and `calls`, perhaps misspelt, that nothing asked or called.
     """
 
     trials: tuple[Trial, ...]
     ran: tuple[str, ...] = ()
+    unused: tuple[Any, ...] = ()
 
     def __iter__(self) -> Iterator[Trial]:
         return iter(self.trials)
@@ -178,6 +180,9 @@ class Trials(ChangeList):
             + (f" ({len(refused)} refused)" if refused else "")
             + (f", {len(unread)} that cannot be run again" if unread else "")
         ]
+        told += [f"{each.thread}: {each.unreadable}" for each in unread[:MOST_SHOWN]]
+        if self.unused:
+            told.append(f"nothing asked or called: {', '.join(map(repr, self.unused))}")
         if self.ran:
             told.append(f"ran: {', '.join(self.ran)}")
         if refused:

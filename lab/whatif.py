@@ -318,7 +318,7 @@ class _Lab:
         self._app = played.copy({"store": InMemoryStore(), "cache": None, "observers": ()})
         self._effects, self._ignore = effects, ignore
         self._options = config, context
-        self._answers = AnswerBook(answers).find if answers is not None else None
+        self._book = AnswerBook(answers) if answers is not None else None
         own = (each.prices for each in app.budgets)
         self._prices = next(filter(None, own), {}) if prices is None else prices
         self._judges = judge if isinstance(judge, Mapping) else {"score": judge} if judge else {}
@@ -335,7 +335,13 @@ class _Lab:
                 trials.append(Trial(thread=name, unreadable=found))
             else:
                 trials.append((yield from self._trial(name, found, call)))
-        return Trials(tuple(trials), tuple(self._ran))
+        return Trials(tuple(trials), tuple(self._ran), self._unused(trials))
+
+    def _unused(self, trials: Collection[Trial]) -> tuple[Any, ...]:
+        called = {name for each in trials for call in each.calls for name in (call.kind, call.name)}
+        named = self._policies if isinstance(self._policies, Mapping) else ()
+        unasked = self._book.unasked if self._book is not None else ()
+        return (*unasked, *(name for name in named if name not in {*called, "*"}))
 
     def _trial(self, name: str, found: Recording, call: StageCall) -> Steps[Trial]:
         began = perf_counter()
@@ -351,7 +357,7 @@ class _Lab:
             except ThreadError as error:
                 return Trial(thread=name, unreadable=str(error))
         try:
-            yield from player.play(call, self._answers, begun)
+            yield from player.play(call, None if self._book is None else self._book.find, begun)
         except Unrecorded as unknown:
             refused = unknown
         try:

@@ -156,7 +156,10 @@ def why_not(app: Pregel[Any, Any, Any, Any], config: AnyConfig, node: str) -> st
                 lines.append(f"{where}: it ran")
             elif task.node in leads:
                 names = [each if isinstance(each, str) else "a Send" for each in task.goto]
-                lines.append(f"{where}: {task.node} led to {', '.join(names) or 'nothing'}")
+                led = f"led to {', '.join(names) or 'nothing'}"
+                if any("answer" not in question for question in task.questions):
+                    led = "asks, and waits for the answer"
+                lines.append(f"{where}: {task.node} {led}")
     now = f"{around[-1]} has not run" if here is None else app.explain(here)[name].why
     return "\n".join([*lines, f"now: {now}"])
 

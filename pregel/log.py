@@ -139,8 +139,9 @@ def log_failed_run(logger: Logger, error: BaseException, **fields: Any) -> None:
     """
     found = (_TASK.match(note) for note in getattr(error, "__notes__", ()))
     node = next((match[1] for match in found if match), None)
-    text = "the run %s of thread %r has failed in node %r: %s"
-    names = (fields["run_id"], fields["thread_id"], node, show(error))
+    text = "the run %s of thread %r has failed%s: %s"
+    place = f" in node {node!r}" if node else ""
+    names = (fields["run_id"], fields["thread_id"], place, show(error))
     extra = {**NO_FIELDS, **fields, "node": node}
     logger.error(text, *names, exc_info=error, extra=extra)
 

@@ -48,6 +48,12 @@ class AnswerBook:
         given = {id: answer for id, answer in found.items() if answer is not OPEN}
         return Command(resume=given) if given else None
 
+    @property
+    def unasked(self) -> list[Any]:
+        """The keys of a mapping that nothing has asked."""
+        given = self._answers if isinstance(self._answers, Mapping) else ()
+        return [key for key in given if key not in self._asked]
+
     def check_asked(self, left: Sequence[Interrupt]) -> None:
         """Refuse answers to questions that were not asked, if others were left open.
 
@@ -57,10 +63,7 @@ class AnswerBook:
         Raises:
             ValueError: a mapping has keys that were not asked.
         """
-        if not left or not isinstance(self._answers, Mapping):
-            return
-        unasked = [key for key in self._answers if key not in self._asked]
-        if unasked:
+        if left and (unasked := self.unasked):
             names = ", ".join(map(repr, unasked))
             asked = ", ".join(f"{question.value!r:.200}" for question in left)
             raise ValueError(f"answers: no question is {names}; open: {asked}")

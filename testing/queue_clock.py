@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from ..pregel.clock import CLOCK
+
 if TYPE_CHECKING:
     from psycopg import Connection
 
@@ -27,15 +29,19 @@ _GRAPHS = "SELECT graph FROM stategraph_schedules UNION SELECT graph FROM stateg
 
 
 class QueueClock:
-    """The clock of a database for connections opened with `url`.
+    """The clock of a database for connections opened with `url`, and of the runs in this process.
 
     Attributes:
         url: the address for the queue and the workers of the test.
     """
 
     def __init__(self, connection: Connection[Any], url: str) -> None:
-        self._connection = connection
+        self._connection, self._ahead, self._time = connection, 0.0, CLOCK.time
         self.url: str = url
+
+    def time(self) -> float:
+        """`time.time`, as far ahead as the database."""
+        return self._time() + self._ahead
 
     @property
     def now(self) -> datetime:
@@ -56,6 +62,7 @@ class QueueClock:
         if not seconds >= 0:
             raise ValueError(f"advance: time must not go back, got {by!r}")
         self._connection.execute(_ADVANCE, [seconds])
+        self._ahead += seconds
         notify = STATEMENTS["notify_delay"].replace("$1", "%s").replace("$2", "%s")
         for (graph,) in self._connection.execute(_GRAPHS).fetchall():
             self._connection.execute(
@@ -68,7 +75,8 @@ def queue_clock(url: str) -> Iterator[QueueClock]:
     """Control the clock of a database in a test: for schedules, submissions with `When`,
     sleeps and deadlines of jobs on a `Queue`.
 
-    The queue's tables must exist. At the end the clock is removed; nothing else is touched.
+    Workers must run in this process: in others, a run that sleeps looks at the real time. The
+    queue's tables must exist. At the end the clock is removed; nothing else is touched.
 
     Args:
         url: the address of a PostgreSQL database for tests, whose role may create a schema. One
@@ -84,7 +92,10 @@ def queue_clock(url: str) -> Iterator[QueueClock]:
         address = make_conninfo(url, options=f"{options} -csearch_path={path}".strip())
         for statement in (_CLOSE, _SETUP):
             connection.execute(statement)
+        clock, real = QueueClock(connection, address), CLOCK.time
+        CLOCK.time = clock.time
         try:
-            yield QueueClock(connection, address)
+            yield clock
         finally:
+            CLOCK.time = real
             connection.execute(_CLOSE)

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, get_args
 
 from ..checkpoint.records import check_names
-from ..pregel.errors import nearest
 from .cron import check_cron
 from .database import JobDatabase
 from .jobs import JobCodec, JobName, check_thread, decode_name, hash_name
@@ -72,8 +71,7 @@ class ScheduleKeeper:
         check_schedule_name(name)
         cron = check_cron(text, zone)
         if missed not in MISSED:
-            close = nearest(str(missed), MISSED)
-            raise ValueError(f"missed must be one of {', '.join(MISSED)}, got {missed!r}; {close}")
+            raise ValueError(f"missed must be one of {', '.join(MISSED)}, got {missed!r}")
         if thread_id is not None:
             check_thread(thread_id)
         task = self._codec.write("schedule", schedule_place(self._graph, name), given)

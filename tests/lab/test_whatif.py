@@ -346,7 +346,8 @@ def test_another_answer_is_given(world, given):
     trials = whatif(app, 2, answers=given, live=["ask"], effects=paid)
     assert [from_state(each.now)["total"] for each in trials] == [7, 7] and not world.effects
     assert {each.difference.what for each in trials} == {"write to 'log'"}
-    assert all(each.same for each in whatif(app, 2, answers={"something else?": 1}))
+    trials = whatif(app, 2, answers={"something else?": 1}, calls={"pay": "live", "*": "refuse"})
+    assert all(each.same for each in trials) and "nothing asked or called: 'something else?', 'pay'" in trials.remarks
 
 
 def test_nodes_that_are_named_run_for_real(world):
@@ -492,6 +493,7 @@ def test_a_thread_that_cannot_be_run_again_says_why(world):
     assert [bool(each.unreadable) for each in trials] == [True, False]
     assert "update_state" in trials[0].unreadable
     assert trials.remarks[0] == "2 threads: 1 the same, 0 different, 1 that cannot be run again"
+    assert trials.remarks[1] == f"t0: {trials[0].unreadable}"
     with pytest.raises(CheckFailed, match="no thread could be read"):
         whatif(app, "t0").check(different=0)
 

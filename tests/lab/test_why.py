@@ -312,6 +312,15 @@ def test_a_message_leads_to_the_node_that_wrote_it():
     assert [why(app, THREAD, f"messages.{place}").cause.by for place in range(4)] == ["the input", "model", "tools", "model"]
 
 
+def test_why_not_says_that_the_node_before_it_waits_for_an_answer():
+    app = question_agent(World(faults=0)).copy({"checkpointer": InMemorySaver()})
+    app.invoke({"price": 100}, THREAD)
+    assert why_not(app, THREAD, "pay").splitlines()[1] == "step 2: approve asks, and waits for the answer"
+    app.invoke(Command(resume="yes"), THREAD)
+    app.invoke(Command(resume="no"), THREAD)
+    assert why_not(app, THREAD, "pay").splitlines()[1] == "step 2: approve led to pay"
+
+
 def test_why_not_says_where_the_nodes_before_it_led():
     app = question_agent(World(faults=0)).copy({"checkpointer": InMemorySaver()})
     app.invoke({"price": 10}, THREAD)

@@ -1,19 +1,30 @@
 """`queue_clock`: planned times of a queue come when a test says so."""
 
+import time
 from datetime import timedelta
 
 import psycopg
 import pytest
 from kit import cluster
 from kit.fleet import all_ended, counting, until, working
+from kit.graphs import Log, chain_of
 
 from stategraph.checkpoint.postgres import PostgresSaver
+from stategraph.pregel.clock import CLOCK
 from stategraph.testing import queue_clock
-from stategraph.workers import Queue, When
+from stategraph.workers import JobDeadlineError, Queue, When
 
 postgres = cluster.emptied
 ONE = {"log": [], "left": 1}
 DAY = timedelta(days=1)
+
+
+def nap(state, runtime):
+    runtime.sleep(DAY)
+    return {"log": ["woke"]}
+
+
+napping = chain_of(Log, nap=nap).compile(name="napping")
 
 
 @pytest.fixture
@@ -45,6 +56,18 @@ def test_schedules_and_delays_are_due_when_the_clock_reaches_them(clock, postgre
         assert times[1] - times[0] > 3 * DAY
 
 
+def test_sleeps_and_deadlines_of_jobs_are_due_when_the_clock_reaches_them(clock):
+    with Queue.from_conn_string(clock.url, napping) as queue, working(napping, clock.url):
+        queue.submit("t", {})
+        until(lambda: queue.result("t", wait=0).status == "sleeping")
+        soon = {"deadline": clock.now + DAY}
+        queue.submit("late", {}, config=soon, when=When(delay=2 * DAY))
+        clock.advance(2 * DAY)
+        assert queue.result("t", wait=30).value == {"log": ["woke"]}
+        with pytest.raises(JobDeadlineError):
+            queue.result("late", wait=30).unwrap()
+
+
 def test_time_does_not_go_back(clock):
     before = clock.now
     with pytest.raises(ValueError, match="must not go back, got -1"):
@@ -54,7 +77,8 @@ def test_time_does_not_go_back(clock):
 
 
 def test_nothing_is_left_of_it(clock, postgres):
-    with queue_clock(postgres):
-        pass
+    with queue_clock(postgres) as again:
+        again.advance(2 * DAY)
+    assert abs(CLOCK.time() - time.time()) < DAY.total_seconds()
     with psycopg.connect(postgres) as connection:
         assert connection.execute("SELECT to_regnamespace('stategraph_clock')").fetchone() == (None,)

@@ -146,6 +146,11 @@ def test_slow_commits_are_counted_and_logged_once_a_minute():
     ]  # fmt: skip
 
 
+def test_a_run_that_failed_before_its_nodes_names_none(caplog):
+    log.log_failed_run(log.LOG, ValueError("no input"), thread_id="7", run_id="r", graph="g", user=None)
+    assert caplog.messages == ["the run r of thread '7' has failed: ValueError: no input"]
+
+
 FAILED = ["During task with name 'inner' and id '1', in step 1", "During task with name 'outer' and id '2', in step 1"]
 
 
