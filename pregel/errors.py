@@ -411,9 +411,9 @@ class GraphInterrupt(GraphBubbleUp):
 class ParentCommand(GraphBubbleUp):
     """Carries a `Command(graph=Command.PARENT)` to the graph that contains this one."""
 
-    def __init__(self, command: Any) -> None:
+    def __init__(self, command: Any, node: str = "") -> None:
         super().__init__(command)
-        self.command = command
+        self.command, self.node = command, node
 
 
 class GraphAbandoned(GraphBubbleUp):

@@ -120,10 +120,12 @@ class Drawing:
             wrap_label_n_words=wrap_label_n_words,
             frontmatter_config=frontmatter_config,
         )
+        _check_direction(direction)
         return draw_mermaid(self.model, style, direction)
 
     def draw_dot(self, *, direction: Direction = "TB") -> str:
         """Return the drawing as DOT text, for Graphviz, which need not be installed."""
+        _check_direction(direction)
         return draw_dot(self.model, direction)
 
     def draw_ascii(self, *, unicode: bool = False, width: int = 100) -> str:
@@ -163,9 +165,7 @@ class Drawing:
         Raises:
             ValueError: there is no such theme or direction.
         """
-        if direction not in get_args(Direction):
-            names = ", ".join(get_args(Direction))
-            raise ValueError(f"direction must be one of {names}, got {direction!r}")
+        _check_direction(direction)
         if fold:
             fitted = self._fitted if direction == "TB" else fit(self.model, direction)
             model, places = fitted.model, fitted.layout
@@ -277,6 +277,12 @@ class Drawing:
 
 
 # -- in notebooks ----------------------------------------------------------------------------------
+
+
+def _check_direction(direction: str) -> None:
+    if direction not in get_args(Direction):
+        names = ", ".join(get_args(Direction))
+        raise ValueError(f"direction must be one of {names}, got {direction!r}")
 
 
 def bundle(

@@ -222,7 +222,10 @@ class Server:
                 "a Postgres connection does not survive a fork: open another in the new process"
             )
         if self._closed:
-            raise StorageError("it was closed, and its connections with it: open another")
+            raise StorageError(
+                "the Postgres checkpointer, store or queue cannot be used: it was closed, and its "
+                "connections with it. Open another"
+            )
 
     def add_part(self, part: str, migrations: Sequence[Sequence[str]]) -> None:
         """Create or migrate the tables of a part, which is counted apart: programs without it can

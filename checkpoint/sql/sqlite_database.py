@@ -325,7 +325,8 @@ class Database:
         """Return the error to raise for one of the driver's."""
         if self._closed:
             return StorageError(
-                "it was closed, and its connection with it: keep it open while graphs use it"
+                "the SQLite checkpointer, store or cache cannot be used: it was closed, and its "
+                "connection with it. Keep it open while graphs use it"
             )
         text = str(error).rstrip(".")
         return StorageError(

@@ -188,7 +188,7 @@ class StateWriter(Writer):
             parent = _merge_parent_commands(result)
             # The first would end this node before the second was read, so that its part were lost.
             if parent is not None:
-                raise ParentCommand(parent)
+                raise ParentCommand(parent, task.name)
             for part in result:
                 self._part(part, task)
             return
@@ -208,7 +208,7 @@ class StateWriter(Writer):
             self.send(part, task)
         elif isinstance(part, Command):
             if part.graph == Command.PARENT:
-                raise ParentCommand(part)
+                raise ParentCommand(part, task.name)
             if part.resume is not MISSING and part.resume is not None:
                 raise InvalidUpdateError(
                     f"node {task.name!r} returned a Command with resume={shown(part.resume)}; "

@@ -350,8 +350,8 @@ def leaving(run: Run, signal: GraphBubbleUp) -> BaseException:
     else an Exception."""
     if isinstance(signal, ParentCommand) and run.parent is None:
         return InvalidUpdateError(
-            f"{run.program.name}: a node returned Command(graph=Command.PARENT), but there is no "
-            "parent graph"
+            f"{run.program.name}: node {signal.node!r} returned Command(graph=Command.PARENT), but "
+            "there is no parent graph"
         )
     if RUNNING.get() is not None or isinstance(signal, UndoneSignal):
         return signal

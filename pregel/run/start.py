@@ -432,7 +432,14 @@ def _take_command(run: Run, command: Command[Any], *, branches: bool) -> Effects
     reopened: list[TaskWrites] = []
     if command.resume is not MISSING:
         tasks = pending_tasks(run)
-        reopened = take_answers(run, tasks, command.resume, branches=branches)
+        try:
+            reopened = take_answers(run, tasks, command.resume, branches=branches)
+        except UnknownInterruptError as error:
+            asks = {q.id: q.value for task in tasks for q in run.ledger.of(task.id).interrupts}
+            open_ = [f"{id} {asks[id]!r:.200}" for id in error.pending_ids if id in asks]
+            told = ": " + "; ".join(open_) if open_ else " nothing"
+            error.add_note(f"Thread {run.thread.thread_id!r} asks{told}")
+            raise
     writes = command_writes(run, command)
     if run.position.unqueued is None or branches:
         run.machine.apply_writes(writes)

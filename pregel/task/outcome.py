@@ -20,6 +20,7 @@ from ..errors import (
     NodeCancelledError,
     ParentCommand,
     StepTimeoutError,
+    likely,
     warn,
 )
 from ..program.program import NodeCache
@@ -201,19 +202,28 @@ def traceback_of(error: BaseException) -> str:
 
 def _find_advice(task: Task, error: BaseException) -> Iterator[str]:
     """What is probably missing where a node stumbles over a key or over None."""
-    run = task.run
+    run, given = task.run, task.input
+    keys = given if task.send is not None and isinstance(given, dict) else run.program.scope.keys
+    name = f"{type(given).__name__!r}"
+    if isinstance(error, TypeError) and str(error) == f"{name} object is not subscriptable":
+        if found := [key for key in keys if hasattr(given, key)]:
+            yield f"The node's input is of type {name}: read its attributes, such as .{found[0]}"
+    elif isinstance(error, AttributeError) and error.obj is given and error.name in keys:
+        yield f"The node's input is of type {name}: read [{error.name!r}]"
     # A node that reads a key without a value sees a plain KeyError, as from any dict.
-    if isinstance(error, KeyError) and isinstance(task.input, dict) and error.args:
+    if isinstance(error, KeyError) and isinstance(given, dict) and error.args:
         key = error.args[0]
-        if key in task.input:
+        if key in given:
             return
         if task.send is not None:
-            keys = ", ".join(map(repr, task.input)) or "none"
-            yield f"The input of this task is what its Send carries, which has the keys {keys}"
+            sent = ", ".join(map(repr, given)) or "none"
+            yield f"The input of this task is what its Send carries, which has the keys {sent}"
         elif key in run.program.channels:
             yield (
                 f"State key {key!r} has no value yet: nothing has written it, and it has no reducer"
             )
+        elif meant := likely(key, run.program.scope.keys):
+            yield f"The state has no key {key!r}{meant}"
     if "NoneType" not in str(error):
         return
     schema, settings = run.settings.graph.context_schema, run.settings

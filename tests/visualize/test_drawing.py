@@ -121,8 +121,9 @@ def test_a_png_is_a_picture_and_goes_to_a_file_too(tmp_path):
 
 
 def test_wrong_options_are_refused():
-    with pytest.raises(ValueError, match="direction must be one of TB, LR, got 'RL'"):
-        tool_agent().draw_svg(direction="RL")  # type: ignore[arg-type]
+    for draw in ("draw_svg", "draw_html", "draw_mermaid", "draw_dot"):
+        with pytest.raises(ValueError, match="direction must be one of TB, LR, got 'RL'"):
+            getattr(tool_agent(), draw)(direction="RL")
     with pytest.raises(ValueError, match="theme must be one of auto, light, dark, got 'blue'"):
         tool_agent().draw_svg(theme="blue")  # type: ignore[arg-type]
 

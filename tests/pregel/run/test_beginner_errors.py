@@ -10,6 +10,7 @@ from functools import partial
 from operator import add
 from typing import Annotated, Any, TypedDict
 
+import pydantic
 import pytest
 from kit.drive import each_case, each_schedule
 from kit.graphs import chain_of, thread_config
@@ -110,6 +111,48 @@ def test_a_bare_except_around_a_question(drive):
 
     with pytest.warns(GraphWarning, match="node 'a' asked '\\?' but returned normally"):
         assert drive.invoke(one(node).compile(InMemorySaver()), {"n": 1}, THREAD)["n"] == -1
+
+
+class Order(pydantic.BaseModel):
+    item: str = "tea"
+
+
+@pytest.mark.parametrize(("schema", "node", "advice"), [
+    (State, lambda state: {"log": [state["lgo"]]}, "The state has no key 'lgo'; did you mean 'log'?"),
+    (Order, lambda state: {"item": state["item"]}, "The node's input is of type 'Order': read its attributes, such as .item"),
+    (State, lambda state: {"n": state.n}, "The node's input is of type 'dict': read ['n']"),
+])  # fmt: skip
+def test_a_key_that_is_misread(schema, node, advice, drive):
+    app = StateGraph(schema).add_node("a", node).add_edge(START, "a").compile()
+    with pytest.raises((KeyError, TypeError, AttributeError)) as caught:
+        drive.invoke(app, {"log": []} if schema is State else {})
+    assert advice in told(caught.value)
+
+
+def test_a_dict_that_is_no_state_gets_no_advice(drive):
+    with pytest.raises(KeyError) as caught:
+        drive.invoke(one(lambda state: {"n": {}["colour"]}).compile(), {"n": 1})
+    assert "state" not in told(caught.value)
+
+
+def test_a_command_for_a_parent_that_is_not_there_names_its_node(drive):
+    with pytest.raises(InvalidUpdateError, match="node 'a' returned .*PARENT.*, but there is no parent graph"):
+        drive.invoke(one(lambda state: Command(graph=Command.PARENT)).compile(), {"n": 1})
+
+
+def test_an_answer_that_fits_no_question_names_the_thread_and_what_is_asked(drive):
+    graph = one(lambda state: {"log": [interrupt("a?")]}).add_node("b", lambda state: {"log": [interrupt("b?")]})
+    app = graph.add_edge(START, "b").compile(InMemorySaver())
+    drive.invoke(app, {"n": 1}, THREAD)
+    first, second = app.get_state(THREAD).interrupts
+    for wrong in (1, {"0" * 32: 1}):
+        with pytest.raises(UnknownInterruptError) as caught:
+            drive.invoke(app, Command(resume=wrong), THREAD)
+        assert f"Thread 't-1' asks: {first.id} 'a?'; {second.id} 'b?'" in told(caught.value)
+    drive.invoke(app, Command(resume={first.id: "A", second.id: "B"}), THREAD)
+    with pytest.raises(UnknownInterruptError) as caught:
+        drive.invoke(app, Command(resume=1), THREAD)
+    assert "Thread 't-1' asks nothing" in told(caught.value)
 
 
 def test_an_answer_to_a_thread_on_which_nothing_has_run(drive):
