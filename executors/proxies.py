@@ -125,7 +125,7 @@ class TaskProxy:
                 control=self.control,
                 heartbeat=self.heartbeat,
                 idempotency_key=info.task_id if info else "",
-                execution_info=info,
+                execution_info=info,  # type: ignore[arg-type] # None outside of a task
                 joined=self._resources.joined,
                 server_info=None if isinstance(config, Unsendable) else find_server_info(config),
             )

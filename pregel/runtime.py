@@ -141,7 +141,7 @@ class Runtime(Generic[ContextT_co]):
         store: the graph's store, or None.
         stream_writer: sends one custom event to the reader of the stream.
         previous: the value that the last run of an entrypoint saved on this thread.
-        execution_info: the ids and the attempt of the current task.
+        execution_info: the ids and the attempt of the current task; None outside of a task.
         control: the handle for asking the run to stop.
         idempotency_key: pass it to external services. It is the same for every retry and resume of
             this task, and a new one in a fork.
@@ -155,7 +155,7 @@ class Runtime(Generic[ContextT_co]):
     store: Any = None
     stream_writer: StreamWriter = no_op
     previous: Any = None
-    execution_info: ExecutionInfo | None = None
+    execution_info: ExecutionInfo = None  # type: ignore[assignment]
     control: RunControl | None = None
     idempotency_key: str = field(default="", repr=False)
     heartbeat: Callable[[], None] = no_op

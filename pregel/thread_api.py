@@ -163,6 +163,7 @@ class StoredThreads(Generic[ValuesT]):
         filter: Mapping[str, Any] | None = None,
         before: AnyConfig | None = None,
         limit: int | None = None,
+        subgraph: Subgraph | None = None,
         version: Version = "v1",
     ) -> Iterator[StateSnapshot[Any]]: ...
     @overload
@@ -173,6 +174,7 @@ class StoredThreads(Generic[ValuesT]):
         filter: Mapping[str, Any] | None = None,
         before: AnyConfig | None = None,
         limit: int | None = None,
+        subgraph: Subgraph | None = None,
         version: Version = "v1",
     ) -> Iterator[StateSnapshot[ValuesT]]: ...
     def get_state_history(
@@ -182,22 +184,24 @@ class StoredThreads(Generic[ValuesT]):
         filter: Mapping[str, Any] | None = None,
         before: AnyConfig | None = None,
         limit: int | None = None,
+        subgraph: Subgraph | None = None,
         version: Version = "v1",
     ) -> Iterator[StateSnapshot[Any]]:
         """Yield the checkpoints of a thread, newest first, each as it was when its superstep began.
 
         Args:
-            config: the thread; with a `checkpoint_ns`, a nested graph's part of it.
+            config: the thread; with a `checkpoint_ns`, a nested graph's part of it. With a
+                `checkpoint_id`, only that checkpoint.
             filter: metadata keys and the values that they must have.
             before: only checkpoints that are older than the one that this config names.
             limit: the maximum number of checkpoints.
-            version: as in `get_state`.
+            subgraph, version: as in `get_state`.
 
         Raises:
             ValueError: as `get_state`.
         """
         typed = check_version(version)
-        saver, where = self._thread(config)
+        saver, where = self._memory(config, subgraph)
         known, older, graph = Origins(), cast(Any, before), None
         for found in saver.list(where, filter=filter, before=older, limit=limit):
             if UNDER_WAY in found.metadata:
@@ -213,6 +217,7 @@ class StoredThreads(Generic[ValuesT]):
         filter: Mapping[str, Any] | None = None,
         before: AnyConfig | None = None,
         limit: int | None = None,
+        subgraph: Subgraph | None = None,
         version: Version = "v1",
     ) -> AsyncIterator[StateSnapshot[Any]]: ...
     @overload
@@ -223,6 +228,7 @@ class StoredThreads(Generic[ValuesT]):
         filter: Mapping[str, Any] | None = None,
         before: AnyConfig | None = None,
         limit: int | None = None,
+        subgraph: Subgraph | None = None,
         version: Version = "v1",
     ) -> AsyncIterator[StateSnapshot[ValuesT]]: ...
     async def aget_state_history(
@@ -232,6 +238,7 @@ class StoredThreads(Generic[ValuesT]):
         filter: Mapping[str, Any] | None = None,
         before: AnyConfig | None = None,
         limit: int | None = None,
+        subgraph: Subgraph | None = None,
         version: Version = "v1",
     ) -> AsyncIterator[StateSnapshot[Any]]:
         """`get_state_history` for coroutines."""
@@ -239,7 +246,7 @@ class StoredThreads(Generic[ValuesT]):
         from .drivers.timeslice import time_slices
 
         typed = check_version(version)
-        saver, where = self._thread(config)
+        saver, where = self._memory(config, subgraph)
         slices = time_slices()
         slice_end = slices.end()
         known, older, graph = Origins(), cast(Any, before), None

@@ -103,6 +103,9 @@ class Spelling:
         if not self._left:
             return None
         self._left -= 1
+        for each in known:
+            if len(each) == len(name) and sorted(each) == sorted(name):  # "inptu" for "input"
+                return each
         return closest(name, known, cutoff=0.85)
 
 

@@ -119,7 +119,7 @@ def with_runtime_by_another_name(state: State, rt: Runtime[Context]) -> dict[str
 
 def with_bare_runtime(state: State, runtime: Runtime) -> dict[str, int]:
     runtime.heartbeat()
-    return {}
+    return {"n": runtime.execution_info.node_attempt}
 
 
 def with_config_and_runtime(state: State, config: RunnableConfig, runtime: Runtime[Context]) -> dict[str, int]:

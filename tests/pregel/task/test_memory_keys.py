@@ -267,6 +267,18 @@ def test_replay_and_fork_go_back_in_the_memory_of_each_key(drive, saver):
     assert heard(drive, app, ("agent", "bob")) == ["1", "other"]
 
 
+def test_the_history_of_a_memory_is_read_by_its_key_and_run_again_from(drive, saver):
+    app = make_desk(drive, saver)
+    for number in "12":
+        drive.invoke(app, {"mail": [("ann", number), ("bob", "x")]}, CONFIG)
+    history = drive.items(app, "get_state_history", CONFIG, subgraph=("agent", "ann"), filter={"source": "loop"})
+    assert [snapshot.values.get("heard", []) for snapshot in history] == [["1", "2"], ["1"], ["1"], []]
+    drive.invoke(app, None, history[2].config)
+    assert heard(drive, app, ("agent", "ann")) == ["1"]
+    with pytest.raises(ValueError, match="leave out its checkpoint_id"):
+        drive.items(app, "get_state_history", history[0].config, subgraph=("agent", "ann"))
+
+
 def test_a_memory_can_be_edited_by_its_key(drive, saver):
     drive.invoke(make_desk(drive, saver), {"mail": [("ann", "1"), ("bob", "2")]}, CONFIG)
     app = make_desk(drive, saver)
