@@ -208,7 +208,7 @@ def _read_limits(where: str, given: Limit | Sequence[Limit]) -> tuple[Limit, ...
 
 def _check_policy(where: str, policy: RetryPolicy) -> None:
     times = (policy.initial_interval, policy.max_interval, policy.backoff_factor)
-    if policy.max_attempts < 1 or min(times) < 0:
+    if not isinstance(policy.max_attempts, int) or policy.max_attempts < 1 or min(times) < 0:
         raise InvalidGraphError(
             f"{where}: a RetryPolicy must have max_attempts >= 1 and no negative times, got "
             f"{policy!r}"

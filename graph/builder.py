@@ -527,7 +527,7 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
             self.snapshot(),
             self.compiled_class,
             schedule,
-            read_budgets(budget),
+            read_budgets(budget, self.nodes),
             version,
             observer=observer,
             checkpointer=checkpointer,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from .errors import warn
+from .errors import InvalidGraphError, nearest, warn
 
 UNITS: Final = ("usd", "tokens", "calls", "seconds")
 
@@ -70,6 +70,12 @@ class Budget:
                 f"Budget(on_empty=...) must be 'stop', 'ask' or a function, got {self.on_empty!r}"
             )
 
+        for model, price in self.prices.items():
+            if not isinstance(price, Sequence) or len(price) != 2:
+                raise ValueError(
+                    "Budget(prices=...) must be a pair of dollars for each model, got "
+                    f"{price!r} for {model!r}"
+                )
         if self.is_shared and (self.node is not None or callable(self.on_empty)):
             raise ValueError(
                 f"Budget(per={self.per!r}) counts across threads, so it takes no node= and no "
@@ -97,6 +103,11 @@ class Budget:
         Args:
             tokens: of input and of output.
         """
+        if not self.prices and self.usd is not None and any(tokens):
+            warn(
+                f"Budget(usd={self.usd!r}) has no prices, so model {model!r} costs no dollars: "
+                "Budget(usd=..., prices={name: (input, output)})"
+            )
         if self.prices and model not in self.prices:
             warn(
                 f"model {model!r} has no price in Budget(prices=...): it counts as the most "
@@ -115,27 +126,36 @@ def find_price(
     return max(costs, default=0.0) / 1_000_000
 
 
-def read_budgets(given: Budget | Sequence[Budget] | None) -> tuple[Budget, ...]:
+def read_budgets(
+    given: Budget | Sequence[Budget] | None, nodes: Collection[str]
+) -> tuple[Budget, ...]:
     """Return what was given as `budget=` as a tuple.
 
+    Args:
+        nodes: those of the graph.
+
     Raises:
+        InvalidGraphError: it limits a node that does not exist.
         TypeError: it is no `Budget`, nor several.
     """
     found = () if given is None else (given,) if isinstance(given, Budget) else given
     if not isinstance(found, Sequence) or not all(isinstance(each, Budget) for each in found):
         raise TypeError(f"budget must be a Budget or a list of them, got {given!r}")
+    for node in (each.node for each in found):
+        if node is not None and node not in nodes:
+            raise InvalidGraphError(
+                f"a Budget names the unknown node {node!r}; {nearest(node, nodes)}"
+            )
     return tuple(found)
 
 
-def read_call_budgets(given: Budget | Sequence[Budget]) -> tuple[Budget, ...]:
-    """Return what a call was given as `budget=`: it limits what the call spends.
-
-    Raises:
-        TypeError: as `read_budgets`.
-    """
-    return tuple(
-        each if each.is_shared else replace(each, per="call") for each in read_budgets(given)
-    )
+def read_call_budgets(
+    given: Budget | Sequence[Budget], nodes: Collection[str]
+) -> tuple[Budget, ...]:
+    """Return what a call was given as `budget=`: it limits what the call spends. Arguments and
+    errors are those of `read_budgets`."""
+    found = read_budgets(given, nodes)
+    return tuple(each if each.is_shared else replace(each, per="call") for each in found)
 
 
 EVENTS: Final = "events"

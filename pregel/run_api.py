@@ -403,7 +403,8 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         if call.debug is not None:
             graph = self.copy({"program": with_debug(self.program, call.debug)})
         if call.budget is not None:
-            graph = graph.copy({"budgets": (*graph.budgets, *read_call_budgets(call.budget))})
+            budgets = read_call_budgets(call.budget, graph.program.nodes)
+            graph = graph.copy({"budgets": (*graph.budgets, *budgets)})
         return Run(graph, input, config, call)
 
     def _open(self, input: Any, config: AnyConfig | None, call: Call) -> Run:

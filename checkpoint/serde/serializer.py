@@ -433,6 +433,8 @@ ADVICE = (
     "with UntrackedValue"
 )
 
+AWAIT = "await it first, or take its .result()"
+
 TOO_DEEP = "nested too deeply to be stored"
 _MAX_LEVELS = 250
 _PLAIN = frozenset((type(None), bool, float, bytes))
@@ -503,7 +505,8 @@ class StrictEncoder:
             text = plain_text(value)
             if text is not None:
                 return self._plain(text)
-            raise self._refusal(f"cannot store {name_of(value)}; {ADVICE}")
+            advice = AWAIT if hasattr(kind, "__await__") else ADVICE
+            raise self._refusal(f"cannot store {name_of(value)}; {advice}")
         return self._ext(codec.code, kind, value)
 
     def _ext(self, code: int, kind: type, value: Any) -> Ext:

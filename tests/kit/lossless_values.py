@@ -382,4 +382,5 @@ REFUSED = {
     "str, attribute": (lambda: set_in(type("MyStr", (str,), {})("x"), mine=1), "cannot store"),
     "memoryview": (lambda: memoryview(b"x"), "cannot store memoryview"),
     "slice": (lambda: slice(1, 2), "cannot store slice"),
+    "awaitable": (lambda: type("Coming", (), {"__await__": iter})(), "Coming; await it first, or take its .result()"),
 }

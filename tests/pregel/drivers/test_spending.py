@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from typing import Any
 
@@ -25,6 +26,7 @@ from stategraph import (
     task,
 )
 from stategraph.graph import acall_model, call_model
+from stategraph.pregel.errors import InvalidGraphError
 
 CONFIG = thread_config("1")
 PRICES = {"small": (100_000.0, 200_000.0), "large": (1_000_000.0, 2_000_000.0)}
@@ -396,6 +398,20 @@ def test_spending_in_a_coroutine_says_what_to_await():
         asyncio.run(app.ainvoke(EMPTY, CONFIG))
 
 
+def test_a_budget_of_an_unknown_node_is_refused(drive):
+    graph, budget = chain_of(Log, ask=lambda state: {}), Budget(calls=1, node="aks")
+    words = "a Budget names the unknown node 'aks'; did you mean 'ask'?"
+    with pytest.raises(InvalidGraphError, match=re.escape(words)):
+        graph.compile(budget=budget)
+    with pytest.raises(InvalidGraphError, match=re.escape(words)):
+        drive.invoke(graph.compile(), EMPTY, budget=budget)
+
+
+def test_a_budget_of_dollars_without_prices_warns_when_a_model_is_called(drive, saver):
+    with pytest.warns(GraphWarning, match=r"Budget\(usd=2\) has no prices"):
+        drive.invoke(chain([asking(drive, Model())], saver, Budget(usd=2)), EMPTY, CONFIG)
+
+
 @pytest.mark.parametrize(
     "given, words",
     [
@@ -403,6 +419,7 @@ def test_spending_in_a_coroutine_says_what_to_await():
         ({"usd": -1}, "must be a number >= 0, got -1"),
         ({"usd": 1, "per": 3}, "must be 'thread', 'call', or the name of a value"),
         ({"usd": 1, "on_empty": "stopp"}, "must be 'stop', 'ask' or a function"),
+        ({"usd": 1, "prices": {"small": 5}}, "must be a pair of dollars for each model, got 5 for 'small'"),
     ],
 )
 def test_what_is_no_budget_is_refused(given, words):

@@ -428,7 +428,7 @@ def test_siblings_are_not_touched_by_a_retry(drive):
     assert calm.calls == 1
 
 
-@pytest.mark.parametrize("policy", [RetryPolicy(max_attempts=0), RetryPolicy(initial_interval=-1)])
+@pytest.mark.parametrize("policy", [RetryPolicy(max_attempts=0), RetryPolicy(max_attempts="3"), RetryPolicy(initial_interval=-1)])
 def test_a_policy_that_cannot_be_followed_is_refused_where_it_is_given(policy):
     with pytest.raises(InvalidGraphError, match="node"):
         app_of(Fails(), retry_policy=policy)
