@@ -539,6 +539,7 @@ def _count_missing(session: SqlSession, namespace: NamespaceRow, listed: int | N
     now = find_namespace(session, namespace.thread_id, namespace.checkpoint_ns)
     if listed is not None and now == namespace:
         return namespace.size - listed
-    ((size, there),) = session.rows("count", namespace.id) if now else ((0, 0),)
+    # No rows: it was deleted, and may have been made again.
+    ((size, there),) = session.rows("count", namespace.id) or ((0, 0),)
     missing: int = size - there
     return missing

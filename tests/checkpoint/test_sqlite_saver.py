@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from kit.drive import each_durability
-from kit.graphs import CONFIG, EMPTY, Log, chain_of
+from kit.graphs import CONFIG, EMPTY, Log, chain_of, thread_config
 from kit.pausing_graphs import graph, says
 
 from stategraph import END
@@ -73,6 +73,17 @@ def test_a_run_from_an_older_checkpoint_notices_that_the_newest_is_lost(drive, s
     saver._database.execute("DELETE FROM checkpoints WHERE seq = (SELECT max(seq) FROM checkpoints)")
     with pytest.raises(DamagedError, match="its newest checkpoint"):
         drive.invoke(app, None, older)
+
+
+def test_a_history_ends_where_its_thread_was_deleted_and_made_again_meanwhile(saver):
+    app = chain_of(Log, say=says("a")).compile(checkpointer=saver)
+    for name in (*["t"] * 20, "other"):
+        app.invoke(EMPTY, thread_config(name))
+    history = app.get_state_history(CONFIG)
+    assert next(history).values
+    saver.delete_thread("t")
+    app.invoke(EMPTY, CONFIG)  # under another number
+    assert all(each.values["log"] for each in history)
 
 
 class Items(TypedDict, total=False):
