@@ -140,9 +140,11 @@ class InMemorySaver(BuiltinSaver):
         thread_id, checkpoint_ns, checkpoint_id = coordinates(config)
         with self._lock:
             record = self._find(thread_id, checkpoint_ns, checkpoint_id)
-        if not record:
-            return None
-        return self._read(self._lists, (thread_id, checkpoint_ns, record))
+            if not record:
+                return None
+            # As of one moment: a commit records its tasks' writes beside the head that it follows.
+            beside = self._find_beside(thread_id, checkpoint_ns, record)
+        return self._decode(self._lists, (thread_id, checkpoint_ns, record), *beside)
 
     def head(self, config: RunnableConfig) -> str | None:
         """The id of the newest checkpoint of the thread and namespace in `config`, or None."""
@@ -259,11 +261,23 @@ class InMemorySaver(BuiltinSaver):
         return record.sequence
 
     def _read(self, lists: ListDecoder, found: Found) -> CheckpointTuple:
-        thread_id, checkpoint_ns, record = found
         with self._lock:
-            chain = self._chain(thread_id, checkpoint_ns)
-            tasks = [*chain.writes.get(record.id, ())] if chain else []
-            revision = chain.revisions.get(record.id, 0) if chain else 0
+            beside = self._find_beside(*found)
+        return self._decode(lists, found, *beside)
+
+    def _find_beside(
+        self, thread_id: str, checkpoint_ns: str, record: ChainRecord
+    ) -> tuple[Sequence[TaskWrites], int]:
+        """What tasks wrote beside a record, and how often something was recorded there."""
+        chain = self._chain(thread_id, checkpoint_ns)
+        if chain is None:
+            return (), 0
+        return [*chain.writes.get(record.id, ())], chain.revisions.get(record.id, 0)
+
+    def _decode(
+        self, lists: ListDecoder, found: Found, tasks: Sequence[TaskWrites], revision: int
+    ) -> CheckpointTuple:
+        thread_id, checkpoint_ns, record = found
         loads, parent_id = self._loads, record.parent_id
         state, value_loads = read_state(record), self._value_loads(lists)
         checkpoint: Checkpoint = {

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.graphs import CONFIG, EMPTY, Log, chain_of
+from kit.pausing_graphs import says
 
 from stategraph.checkpoint import (
     BaseCheckpointSaver,
@@ -68,6 +70,29 @@ def test_a_listing_continues_though_its_thread_was_deleted(desk):
     desk.put("3")
     desk.call("delete_thread", "t")
     assert [found.checkpoint["id"] for found in listing] == ["1"]
+
+
+def test_a_checkpoint_is_read_with_what_stood_beside_it_then():
+    saver = InMemorySaver()
+    app = chain_of(Log, a=says("a"), b=says("b")).compile(checkpointer=saver, interrupt_before=["b"])
+    app.invoke(EMPTY, CONFIG)
+    lock = saver._lock
+
+    class Released:
+        """Another thread goes on as soon as the lock is free."""
+
+        def __enter__(self):
+            lock.acquire()
+
+        def __exit__(self, *_):
+            lock.release()
+            saver._lock = lock
+            app.invoke(None, CONFIG)
+
+    saver._lock = Released()
+    found = saver.get_tuple(CONFIG)
+    assert (found.checkpoint["channel_values"]["log"], found.pending_writes) == (["a"], [])
+    assert app.get_state(CONFIG).values == {"log": ["a", "b"]}
 
 
 def test_the_newest_of_many_threads_are_listed_without_a_look_at_the_others(monkeypatch):
