@@ -36,12 +36,13 @@ settings.register_profile("full", deadline=None, max_examples=1000)
 settings.load_profile("quick")  # `pytest --hypothesis-profile=full` searches longer, with new random graphs
 
 LONGEST = """
-    page_views serve_ui conformance executors flow transaction workers postgres_saver races sleep counts stream_nested examples demo
+    chaos planted_bugs conformance page_views serve_ui search typed serve_two_servers executors flow transaction workers
+    postgres_saver races sleep counts stream_nested examples demo ray effect lab_calls
     protocol store inbox pytest_plugin layout properties memory_keys processes nested_time_travel long_pruning
     call_threads extract job_durability public live docs delays once live_threads history_model
 """
-"""The test files that take longest, in order. `make test` gives each worker a whole file: were a long one the last, all
-others would wait for it."""
+"""The test files that take longest, in order. A worker is given a whole file: were a long one the last, all others would
+wait for it."""
 
 POOL_THREADS = "stategraph"
 """The names of the engine's own threads begin so. They are daemons, and outlive a run on purpose."""

@@ -3,6 +3,7 @@ is killed under load takes nothing with it."""
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import time
@@ -219,7 +220,10 @@ def test_a_waiting_client_gets_the_end_of_a_run_whose_server_died_before_submitt
 
 
 class Caller:
-    """A client that is done with a run only when it knows its end, whatever happens to the servers meanwhile."""
+    """A client that is done with a run only when it knows its end, whatever happens to the servers meanwhile.
+
+    httpx would load all root certificates for each request; these are without TLS.
+    """
 
     def __init__(self, places):
         self._places = cycle(places)
@@ -228,7 +232,7 @@ class Caller:
         """What some server answers."""
         while True:
             try:
-                answer = httpx.request(method, next(self._places) + path, json=body, timeout=60)
+                answer = httpx.request(method, next(self._places) + path, json=body, timeout=60, verify=False)
                 if answer.status_code < 500:
                     return answer.raise_for_status().json()
             except httpx.TransportError:
@@ -246,13 +250,13 @@ class Caller:
                 return
             try:
                 sent = {"assistant_id": "flow", "metadata": {"name": name}, **body}
-                httpx.post(next(self._places) + runs, json=sent, timeout=60)
+                httpx.post(next(self._places) + runs, json=sent, timeout=60, verify=False)
             except httpx.TransportError:
                 time.sleep(0.5)
 
 
 @pytest.mark.trial
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("STATEGRAPH_EXAMPLES", "1"))))
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 def test_servers_that_are_killed_under_load_lose_nothing(request, tmp_path, kind, seed):
     """Each thread has two questions, and has both answers, once each. On SQLite there is one server at a time."""

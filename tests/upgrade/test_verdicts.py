@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -50,16 +51,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 @pytest.mark.trial
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 def test_verdicts_hold_when_the_threads_go_on(schedule):
-    assert not [*find_wrong(schedule, every=23)]
+    """With STATEGRAPH_EXAMPLES every change is tried, for a quarter of an hour."""
+    assert not [*find_wrong(schedule, every=1 if "STATEGRAPH_EXAMPLES" in os.environ else 23)]
 
 
-@pytest.mark.trial
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_all_verdicts_hold_when_the_threads_go_on(schedule):
-    assert not [*find_wrong(schedule)]
-
-
-def find_wrong(schedule, every=1):
+def find_wrong(schedule, every):
     """Yield the verdicts that are wrong.
 
     Args:
@@ -97,16 +93,10 @@ def find_wrong(schedule, every=1):
 @pytest.mark.trial
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 def test_verdicts_on_the_shapes_of_a_fleet_hold(schedule):
-    assert not [*find_wrong_shapes(schedule, every=12)]
+    assert not [*find_wrong_shapes(schedule, every=1 if "STATEGRAPH_EXAMPLES" in os.environ else 12)]
 
 
-@pytest.mark.trial
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_all_verdicts_on_the_shapes_of_a_fleet_hold(schedule):
-    assert not [*find_wrong_shapes(schedule)]
-
-
-def find_wrong_shapes(schedule, every=1):
+def find_wrong_shapes(schedule, every):
     """Yield the verdicts that are wrong; see `find_wrong`."""
     saver = InMemorySaver()
     options = {"name": "shop", "schedule": schedule, "inbox": True}
