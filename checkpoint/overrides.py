@@ -89,9 +89,9 @@ def _stores_at_once(cls: Any) -> bool:
 
 
 def has_own_head(saver: Any) -> bool:
-    """Return whether a checkpointer has the `head` of a shipped one: then it need not be asked for
-    a head that it has told with a checkpoint."""
-    methods = saver.head, saver.ahead
+    """Return whether a checkpointer has the `head` and `get_tuple` of a shipped one: then it need
+    not be asked for a head that it has told with a checkpoint, which it may have kept since."""
+    methods = saver.head, saver.ahead, saver.get_tuple, saver.aget_tuple
     package = __name__.partition(".")[0]
     return all(method.__module__.partition(".")[0] == package for method in methods)
 

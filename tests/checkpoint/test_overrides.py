@@ -213,3 +213,26 @@ def test_a_commit_made_of_puts_alone_checks_the_head_first(world):
         else:
             asyncio.run(slow.ainvoke({"log": ["more"]}, THREAD))
     assert "late" not in slow.get_state(THREAD).values["log"]
+
+
+def test_a_subclass_may_keep_the_checkpoints_that_it_has_read(kind, opened, drive):
+    """They do not change, but the head does: it is not taken from them."""
+
+    known = {}
+
+    class Keeps(kind):
+        def get_tuple(self, config):
+            id = config["configurable"].get("checkpoint_id")
+            if id is None:
+                return super().get_tuple(config)
+            return known.get(id) or known.setdefault(id, super().get_tuple(config))
+
+        async def aget_tuple(self, config):
+            return self.get_tuple(config)
+
+    thread = drive.on(chain_of(State, last=lambda state: {}).compile(checkpointer=opened(Keeps)))
+    thread.invoke({"log": ["in"]})
+    (*_, first) = thread.history()
+    for word in ("a", "b", "c"):
+        drive.update_state(thread.app, first.config, {"log": [word]}, as_node="last")
+        assert thread.log[-1] == word
