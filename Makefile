@@ -10,6 +10,10 @@ ARGS ?=
 WORKERS = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 ON_ALL_CORES = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PIP = -m pip --disable-pip-version-check -qq
+# Needs a tenth of pip's time, but reads no pip.conf.
+UV = .venv/bin/uv pip install -q --python
+# Tests start hundreds of Python processes, and each worker of pytest rewrites all test files: bytecode is kept.
+export PYTHONDONTWRITEBYTECODE =
 .DEFAULT_GOAL := help
 .PHONY: help venv peer others clients compat newest pythons demo test trials check lint scripts vendored map wheel sdist lowest docs bench curves notebooks pictures chaos clean
 
@@ -25,13 +29,11 @@ others: .bench-others/stamp .bench-fleets/stamp ## .bench-others, .bench-fleets:
 demo: .venv/base ## a graph reads a folder (FOLDER=..., else the standard library), is killed, and goes on
 	@.venv/bin/python -P -m stategraph demo $(FOLDER) --out build/demo
 
-# Tests start hundreds of Python processes, and each worker of pytest rewrites all test files: bytecode is kept.
-test trials: export PYTHONDONTWRITEBYTECODE =
-
 test: .venv/stamp ## what to run after a change, on all cores (the differential tests too, once `make peer` was run)
 	@.venv/bin/python -P -m pytest $(or $(ARGS),$(ON_ALL_CORES))
 
-# What holds the clock runs first, and alone.
+# What holds the clock runs first, and alone. The others wait longer than those of every day.
+trials: WORKERS = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 2)))
 trials: .venv/trials ## the long tests that `make test` leaves out: planted bugs, kills, clusters, notebooks
 	@$(if $(ARGS),,.venv/bin/python -P -m pytest -m "trial and clock")
 	@.venv/bin/python -P -m pytest $(or $(and $(ARGS),-m trial $(ARGS)),-m "trial and not clock" $(ON_ALL_CORES))
@@ -67,7 +69,7 @@ compat: .compat/stamp ## agents and programs written for the peer: the same here
 
 # The newest releases instead of the pins. What fails is told and fails nothing: `make compat` decides.
 newest: .newest/stamp ## the same with the newest releases of the peer's packages; tells which they are
-	@.newest/bin/python $(PIP) list | grep -E '^(lang|deepagents|pydantic|trustcall)'
+	@.venv/bin/uv pip list -q --python .newest/bin/python | grep -E '^(lang|deepagents|pydantic|trustcall)'
 	@.newest/bin/python -P -m pytest $(or $(ARGS),$(FOR_THE_PEER))
 
 # The tests that depend on the language most, with each other Python that there is.
@@ -135,64 +137,35 @@ clean: ## remove what was built and cached; the two venvs stay
 
 .venv/stamp: .venv/base
 	@echo "installing the dev tools into .venv"
-	@.venv/bin/python -m pip --disable-pip-version-check install -q -e '.[dev]'
+	@.venv/bin/python $(PIP) install uv
+	@$(UV) .venv/bin/python -e '.[dev]' || .venv/bin/python $(PIP) install -e '.[dev]'
 	@touch $@
 
-# pip shows how far it is: these are some 700 MB.
 .venv/trials: .venv/stamp
 	@echo "installing what only trials need into .venv, some 700 MB"
-	@.venv/bin/python -m pip --disable-pip-version-check install -e '.[trials]'
+	@$(UV) .venv/bin/python -e '.[trials]'
 	@touch $@
 
-# pip cannot choose the lowest versions; uv can.
-.lowest/stamp: pyproject.toml
-	@.lowest/bin/python -c 'import pip' 2>/dev/null || { echo "making .lowest"; $(PYTHON) -m venv .lowest; }
-	@.lowest/bin/python $(PIP) install uv
-	@.lowest/bin/uv pip install -q --python .lowest/bin/python --resolution lowest-direct -e .
-	@.lowest/bin/python $(PIP) install 'pytest>=8' 'hypothesis>=6.100'
+# The other virtual environments; what each holds is said below.
+.%/stamp: pyproject.toml | .venv/stamp
+	@echo "making .$*"
+	@$(PYTHON) -m venv --without-pip .$*
+	@$(UV) .$*/bin/python $(INSTALLED)
 	@touch $@
 
-.compat/stamp: pyproject.toml
-	@.compat/bin/python -c 'import pip' 2>/dev/null || { echo "making .compat"; $(PYTHON) -m venv .compat; }
-	@.compat/bin/python $(PIP) install --upgrade pip
-	@.compat/bin/python $(PIP) install -e ".[serve,ag-ui,mcp,metrics]" --group compat
-	@touch $@
-
-.newest/stamp: pyproject.toml
-	@.newest/bin/python -c 'import pip' 2>/dev/null || { echo "making .newest"; $(PYTHON) -m venv .newest; }
-	@.newest/bin/python $(PIP) install --upgrade pip
-	@.newest/bin/python $(PIP) install -e ".[serve,ag-ui,mcp,metrics]" --group newest
-	@touch $@
-
-.py%/stamp: pyproject.toml
-	@.py$*/bin/python -c 'import pip' 2>/dev/null || { echo "making .py$*"; $(PYTHON) -m venv .py$*; }
-	@.py$*/bin/python $(PIP) install -e '.[dev]'
-	@touch $@
+.lowest/stamp: INSTALLED = --resolution lowest-direct -e . 'pytest>=8' 'hypothesis>=6.100'
+.compat/stamp: INSTALLED = -e '.[serve,ag-ui,mcp,metrics]' --group compat
+.newest/stamp: INSTALLED = -e '.[serve,ag-ui,mcp,metrics]' --group newest
+.bench/stamp: INSTALLED = --group peer
+.bench-fleets/stamp: INSTALLED = --group fleets
+.bench-others/stamp: INSTALLED = --group others
+$(PYTHONS:%=.py%/stamp): INSTALLED = -e '.[dev]'
 
 .javascript/stamp: .ci/javascript/package.json
 	@mkdir -p .javascript && cp $< .javascript/ && cd .javascript && npm install --silent --no-audit --no-fund
 	@touch $@
 
-.clients/stamp: tests/serve/clients/package.json
+.clients/stamp: tests/serve/clients/package.json | .venv/stamp
 	@mkdir -p .clients && cp $< .clients/ && cd .clients && npm install --silent --no-audit --no-fund
-	@$(PYTHON) -m venv .clients/a2a && .clients/a2a/bin/python $(PIP) install 'a2a-sdk<1'
-	@touch $@
-
-# Dependency groups need pip 25.1, newer than the one Python 3.11 brings.
-.bench/stamp: pyproject.toml
-	@.bench/bin/python -c 'import pip' 2>/dev/null || { echo "making .bench"; $(PYTHON) -m venv .bench; }
-	@.bench/bin/python $(PIP) install --upgrade pip
-	@.bench/bin/python $(PIP) install --group peer
-	@touch $@
-
-.bench-fleets/stamp: pyproject.toml
-	@.bench-fleets/bin/python -c 'import pip' 2>/dev/null || { echo "making .bench-fleets"; $(PYTHON) -m venv .bench-fleets; }
-	@.bench-fleets/bin/python $(PIP) install --upgrade pip
-	@.bench-fleets/bin/python $(PIP) install --group fleets
-	@touch $@
-
-.bench-others/stamp: pyproject.toml
-	@.bench-others/bin/python -c 'import pip' 2>/dev/null || { echo "making .bench-others"; $(PYTHON) -m venv .bench-others; }
-	@.bench-others/bin/python $(PIP) install --upgrade pip
-	@.bench-others/bin/python $(PIP) install --group others
+	@$(PYTHON) -m venv --without-pip .clients/a2a && $(UV) .clients/a2a/bin/python 'a2a-sdk<1'
 	@touch $@
