@@ -205,7 +205,10 @@ def _resume(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
             parser.error(f"there is no thread {asked.thread!r} in {_place(asked)}")
         expected, given = len(state.interrupts), len(asked.answer)
         if given > expected:
-            parser.error(f"--answer must be given {expected} times at most, got {given}")
+            parser.error(
+                f"thread {asked.thread!r} has {expected} open questions: --answer must be given "
+                f"{expected} times at most, got {given}"
+            )
         if not state.next:
             say(f"nothing is left to do in thread {asked.thread!r}")
             print(format_json(state.values))

@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from ..pregel.app import Pregel, check_compiled
-from ..pregel.types import RunnableConfig
+from ..pregel.types import AnyConfig
 from ..testing.comparing import hide_ids
 from ..testing.recording import RecordedTask
 from ..testing.thread_reader import read_thread
@@ -77,8 +77,8 @@ class Comparison(ChangeList):
 
 def compare(
     app: Pregel[Any, Any, Any, Any],
-    one: RunnableConfig,
-    other: RunnableConfig,
+    one: AnyConfig,
+    other: AnyConfig,
     *,
     other_app: Pregel[Any, Any, Any, Any] | None = None,
 ) -> Comparison:

@@ -146,7 +146,7 @@ def why_not(app: Pregel[Any, Any, Any, Any], config: AnyConfig, node: str) -> st
     around = node.split(NS_END)[:-1]
     leads = {edge.source for edge in graph.get_graph().edges if edge.target == name}
     lines: list[str] = []
-    recording = read_thread(app, config)  # type: ignore[arg-type]
+    recording = read_thread(app, config)
     steps = [step for run in recording.runs for step in run.steps]
     here = None if around else config
     for where, ns, step in _steps_inside(app, steps, around):

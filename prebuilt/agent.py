@@ -31,7 +31,7 @@ def create_agent(
     context_schema: Any = None,
     name: str = "agent",
     **options: Any,
-) -> CompiledStateGraph:
+) -> CompiledStateGraph[Any, Any, Any, Any]:
     """Return an agent as a compiled graph: its input and output are `{"messages": [...]}`, dicts
     or messages of LangChain.
 
@@ -59,7 +59,7 @@ def create_agent(
         graph.add_node("tools", tools, executor=LOCAL)  # its calls go to executors
         graph.add_conditional_edges("model", tools_condition, ["tools", END])
         graph.add_edge("tools", "model")
-    compiled: CompiledStateGraph = graph.compile(name=name, **options)
+    compiled: CompiledStateGraph[Any, Any, Any, Any] = graph.compile(name=name, **options)
     return compiled
 
 

@@ -71,7 +71,7 @@ def create_app(
     checkpointer: BaseCheckpointSaver | None = None,
     store: BaseStore | None = None,
     auth: Auth | None = None,
-    hosts: frozenset[str] | None = LOOPBACK,
+    hosts: Collection[str] | None = LOOPBACK,
     limits: Limits | None = None,
     drain_seconds: float = 10.0,
     queue: str | None = None,
@@ -136,13 +136,16 @@ def create_app(
         ValueError: there is no graph, the name of one has a slash, a webhook prefix is not a plain
             URL, an origin is none, `hosts` is None without `auth`, `priority` comes without a
             queue, or `limits` limits stored bytes, which the checkpointer does not tell.
-        TypeError: `auth` is no function, or `priority` is a coroutine function.
+        TypeError: `auth` is no function, `priority` is a coroutine function, or `hosts` is one
+            string.
         ModuleNotFoundError: the extra `metrics` is missing.
     """
     if not graphs:
         raise ValueError("graphs must name at least one graph")
     if hosts is None and auth is None:
         raise ValueError("hosts=None needs auth=: without it everybody could use the server")
+    if isinstance(hosts, str):
+        raise TypeError(f"hosts must be a collection of names, got {hosts!r}")
     if inspect.iscoroutinefunction(priority):
         raise TypeError("priority must be a plain function, got a coroutine function")
     if priority is not None and queue is None:

@@ -4,7 +4,7 @@ those that wait for a database that does not answer."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -40,7 +40,7 @@ class Gate:
         self,
         app: ASGIApp,
         requests: OpenRequests,
-        hosts: frozenset[str] | None,
+        hosts: Collection[str] | None,
         origins: frozenset[str],
     ) -> None:
         self._app, self._requests, self._hosts, self._origins = app, requests, hosts, origins

@@ -20,7 +20,7 @@ from ..pregel.run.observing import status_of
 from ..pregel.run.run import Run
 from ..pregel.task.observers import EngineObserver, add_observer
 from ..pregel.task.task import Task
-from ..pregel.types import RunnableConfig, Send
+from ..pregel.types import AnyConfig, Send
 from ..visualize.extract import CompiledGraph, extract
 from ..visualize.model import GraphEdge, GraphModel
 from .recording import RecordedRun, RecordedTask
@@ -179,7 +179,7 @@ class Coverage:
                 self.of(nested)
         return known
 
-    def add_thread(self, app: Pregel[Any, Any, Any, Any], config: RunnableConfig) -> None:
+    def add_thread(self, app: Pregel[Any, Any, Any, Any], config: AnyConfig) -> None:
         """Count what a stored thread ran, even on workers or in processes that were killed. The
         answers of its routers are not stored; nor are failed attempts that were retried.
 

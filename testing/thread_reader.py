@@ -11,7 +11,6 @@ from ..checkpoint.base import (
     RETURN,
     BaseCheckpointSaver,
     CheckpointTuple,
-    RunnableConfig,
     address,
     coordinates,
 )
@@ -33,7 +32,7 @@ from ..pregel.run.ledger import TaskRecord
 from ..pregel.run.snapshots import View, key_of, list_nested, view
 from ..pregel.task.interrupts import identity_of
 from ..pregel.task.task import Task
-from ..pregel.types import Send
+from ..pregel.types import AnyConfig, Send
 from .origins import find_ended, find_start, kept_back, view_within
 from .recording import End, RecordedRun, RecordedStep, RecordedTask, Recording
 
@@ -42,7 +41,7 @@ class ThreadError(ValueError):
     """A stored thread cannot be made into a recording; the text says why."""
 
 
-def read_thread(app: Pregel[Any, Any, Any, Any], config: RunnableConfig) -> Recording:
+def read_thread(app: Pregel[Any, Any, Any, Any], config: AnyConfig) -> Recording:
     """Return the history of a stored thread as a recording.
 
     Args:
@@ -69,10 +68,10 @@ class _Level(NamedTuple):
 
 
 class _ThreadReader:
-    def __init__(self, app: Pregel, saver: BaseCheckpointSaver, config: RunnableConfig) -> None:
+    def __init__(self, app: Pregel, saver: BaseCheckpointSaver, config: AnyConfig) -> None:
         self.app = app
         self.saver = saver
-        self.thread_id, _, self.wanted = coordinates(config)
+        self.thread_id, _, self.wanted = coordinates(config)  # type: ignore[arg-type]
         self.serde: Serializer = app.serde
         self.calls: dict[str, Any] = {}
 

@@ -440,6 +440,11 @@ async def test_pages_of_an_origin_that_is_named_may_use_the_server(headers, stat
     assert asked.status_code == (200 if allowed else 400)
 
 
+def test_one_string_as_the_names_of_a_server_is_refused():
+    with pytest.raises(TypeError, match="hosts must be a collection of names, got 'example.org'"):
+        flow_app(hosts="example.org")
+
+
 @pytest.mark.parametrize("origin", ["chat.example.com", f"{PAGE}/", "*", "https://*.example.com", f"{PAGE}:443", "null"])
 def test_an_origin_that_no_browser_sends_is_refused(origin):
     with pytest.raises(ValueError, match="an origin must be like https"):

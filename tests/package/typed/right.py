@@ -34,6 +34,8 @@ from stategraph import (
     interrupt,
     task,
 )
+from stategraph.lab import compare
+from stategraph.prebuilt import create_agent
 from stategraph.pregel.types import GraphOutput
 from stategraph.store import BaseStore
 
@@ -438,3 +440,8 @@ def keeping(n: int) -> entrypoint.final[str, int]:
 assert_type(workflow.invoke([1, 2]), int)
 assert_type(aworkflow.invoke(1, context={"user": "a"}), str)
 assert_type(keeping.invoke(1), str)
+
+helper = create_agent("gpt-5", context_schema=Context, checkpointer=SqliteSaver(":memory:"))
+helper.invoke({"messages": "hello"}, context={"user": "a"})
+stored: dict[str, dict[str, str]] = {"configurable": {"thread_id": "1"}}
+compare(helper, stored, stored)
