@@ -62,7 +62,7 @@ scripts: .javascript/stamp ## the JavaScript of pages: tsc --checkJs and eslint;
 	@cp .ci/javascript/eslint.config.mjs .javascript/ && .javascript/node_modules/.bin/eslint -c .javascript/eslint.config.mjs serve/page/static visualize
 
 # What needs these packages, trials too; `make test` and `make trials` have run the server's other tests.
-FOR_THE_PEER = tests/peer $(shell grep -lE 'langgraph_sdk|langchain_core|served_(agents|processes)' tests/serve/test_*.py)
+FOR_THE_PEER = tests/peer $(shell grep -lE 'langgraph_sdk|langchain_core|make_langchain|served_processes import .*serve[rd]' tests/serve/test_*.py)
 compat: .compat/stamp ## agents and programs written for the peer: the same here as there
 	@mkdir -p .types && ln -sfn .. .types/stategraph
 	@.compat/bin/python -P -m pytest $(or $(ARGS),-m '' $(FOR_THE_PEER) $(ON_ALL_CORES))
