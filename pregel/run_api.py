@@ -6,7 +6,7 @@ of `version="v2"` come first, for checkers that take any further option as fitti
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Generic, Literal, Self, overload
@@ -192,7 +192,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         stream_mode: StreamMode | Sequence[StreamMode] | None = None,
         subgraphs: bool = False,
         **options: Unpack[CallOptions[ContextT]],
-    ) -> Iterator[StreamPart[Any, Any]]: ...
+    ) -> Generator[StreamPart[Any, Any], None, None]: ...
     @overload
     def stream(
         self,
@@ -203,7 +203,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         stream_mode: StreamMode | Sequence[StreamMode] | None = None,
         subgraphs: bool = False,
         **options: Unpack[CallOptions[ContextT]],
-    ) -> Iterator[StreamPart[ResultT, Any]]: ...
+    ) -> Generator[StreamPart[ResultT, Any], None, None]: ...
     @overload
     def stream(
         self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
@@ -212,7 +212,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         *,
         stream_mode: Literal["values"],
         **options: Unpack[CallOptions[ContextT]],
-    ) -> Iterator[Any]: ...
+    ) -> Generator[Any, None, None]: ...
     @overload
     def stream(
         self,
@@ -221,7 +221,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         *,
         stream_mode: Literal["values"],
         **options: Unpack[CallOptions[ContextT]],
-    ) -> Iterator[ResultT]: ...
+    ) -> Generator[ResultT, None, None]: ...
     @overload
     def stream(
         self,
@@ -230,7 +230,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         *,
         stream_mode: Literal["updates", "tasks", "checkpoints", "debug"],
         **options: Unpack[CallOptions[ContextT]],
-    ) -> Iterator[dict[str, Any]]: ...
+    ) -> Generator[dict[str, Any], None, None]: ...
     @overload
     def stream(
         self,
@@ -239,7 +239,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         *,
         stream_mode: Literal["messages"],
         **options: Unpack[CallOptions[ContextT]],
-    ) -> Iterator[tuple[Any, dict[str, Any]]]: ...
+    ) -> Generator[tuple[Any, dict[str, Any]], None, None]: ...
     @overload
     def stream(
         self,
@@ -248,17 +248,17 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         *,
         stream_mode: list[StreamMode] | tuple[StreamMode, ...],
         **options: Unpack[CallOptions[ContextT]],
-    ) -> Iterator[tuple[StreamMode, Any]]: ...
+    ) -> Generator[tuple[StreamMode, Any], None, None]: ...
     @overload
     def stream(
         self,
         input: GivenT | Command | None,
         config: AnyConfig | None = None,
         **options: Unpack[Options[ContextT]],
-    ) -> Iterator[Any]: ...
+    ) -> Generator[Any, None, None]: ...
     def stream(
         self, input: Any, config: AnyConfig | None = None, **options: Unpack[Options[Any]]
-    ) -> Iterator[Any]:
+    ) -> Generator[Any, None, None]:
         """Run superstep by superstep and yield chunks of the kinds that `stream_mode` names. A
         superstep starts when the reader asks for more.
 
@@ -293,7 +293,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         stream_mode: StreamMode | Sequence[StreamMode] | None = None,
         subgraphs: bool = False,
         **options: Unpack[CallOptions[ContextT]],
-    ) -> AsyncIterator[StreamPart[Any, Any]]: ...
+    ) -> AsyncGenerator[StreamPart[Any, Any], None]: ...
     @overload
     def astream(
         self,
@@ -304,7 +304,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         stream_mode: StreamMode | Sequence[StreamMode] | None = None,
         subgraphs: bool = False,
         **options: Unpack[CallOptions[ContextT]],
-    ) -> AsyncIterator[StreamPart[ResultT, Any]]: ...
+    ) -> AsyncGenerator[StreamPart[ResultT, Any], None]: ...
     @overload
     def astream(
         self: Invocable[ContextT, GivenT, IsDataclass | IsModel],
@@ -313,7 +313,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         *,
         stream_mode: Literal["values"],
         **options: Unpack[CallOptions[ContextT]],
-    ) -> AsyncIterator[Any]: ...
+    ) -> AsyncGenerator[Any, None]: ...
     @overload
     def astream(
         self,
@@ -322,7 +322,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         *,
         stream_mode: Literal["values"],
         **options: Unpack[CallOptions[ContextT]],
-    ) -> AsyncIterator[ResultT]: ...
+    ) -> AsyncGenerator[ResultT, None]: ...
     @overload
     def astream(
         self,
@@ -331,7 +331,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         *,
         stream_mode: Literal["updates", "tasks", "checkpoints", "debug"],
         **options: Unpack[CallOptions[ContextT]],
-    ) -> AsyncIterator[dict[str, Any]]: ...
+    ) -> AsyncGenerator[dict[str, Any], None]: ...
     @overload
     def astream(
         self,
@@ -340,7 +340,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         *,
         stream_mode: Literal["messages"],
         **options: Unpack[CallOptions[ContextT]],
-    ) -> AsyncIterator[tuple[Any, dict[str, Any]]]: ...
+    ) -> AsyncGenerator[tuple[Any, dict[str, Any]], None]: ...
     @overload
     def astream(
         self,
@@ -349,17 +349,17 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
         *,
         stream_mode: list[StreamMode] | tuple[StreamMode, ...],
         **options: Unpack[CallOptions[ContextT]],
-    ) -> AsyncIterator[tuple[StreamMode, Any]]: ...
+    ) -> AsyncGenerator[tuple[StreamMode, Any], None]: ...
     @overload
     def astream(
         self,
         input: GivenT | Command | None,
         config: AnyConfig | None = None,
         **options: Unpack[Options[ContextT]],
-    ) -> AsyncIterator[Any]: ...
+    ) -> AsyncGenerator[Any, None]: ...
     def astream(
         self, input: Any, config: AnyConfig | None = None, **options: Unpack[Options[Any]]
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any, None]:
         """`stream` for coroutines. A stream is read in one event loop."""
         from .drivers.aio import Chunks
 

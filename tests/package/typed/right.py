@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing, closing
 from dataclasses import dataclass, field
 from functools import partial
 from operator import add
@@ -445,3 +446,11 @@ helper = create_agent("gpt-5", context_schema=Context, checkpointer=SqliteSaver(
 helper.invoke({"messages": "hello"}, context={"user": "a"})
 stored: dict[str, dict[str, str]] = {"configurable": {"thread_id": "1"}}
 compare(helper, stored, stored)
+
+with closing(helper.stream({"messages": "hello"})) as parts:
+    next(parts)
+
+
+async def read() -> None:
+    async with aclosing(helper.astream({"messages": "hello"})) as parts:
+        await anext(parts)
