@@ -410,16 +410,18 @@ class SqlSaver(SqlPruner):
             namespaces = lock_namespaces(session, source_thread_id)
             if not namespaces:
                 raise ValueError(f"there is no thread {source_thread_id!r} to copy")
-            if session.rows("namespaces", target_thread_id):
-                raise ValueError(
-                    f"thread {target_thread_id!r} already exists: delete it first, or copy to "
-                    "another name"
-                )
+            exists = bool(session.rows("namespaces", target_thread_id))
             pairs = []
             for each in namespaces:
                 to = self._key(target_thread_id, each.checkpoint_ns)
                 copy = self._lock_namespace(session, to)
+                exists |= copy.head_id is not None  # another transaction has made it meanwhile
                 pairs.append((each.key(self._integrity), each.id, to, copy.id))
+            if exists:
+                raise ValueError(
+                    f"thread {target_thread_id!r} already exists: delete it first, or copy to "
+                    "another name"
+                )
             copy_namespaces(session, pairs)
             copy_posts(session, self._key(source_thread_id, ""), self._key(target_thread_id, ""))
 

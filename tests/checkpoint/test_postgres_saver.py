@@ -260,6 +260,24 @@ def conninfo_of(saver):
     return psycopg.conninfo.make_conninfo(**{k: v for k, v in saver._server._options.items() if k in ("host", "port", "user", "dbname", "options")})
 
 
+def test_a_thread_that_was_begun_meanwhile_is_not_copied_into(saver, monkeypatch):
+    app = chain_of(Log, say=lambda state: {"log": [LONG]}).compile(checkpointer=saver)
+    app.invoke(EMPTY, CONFIG)
+    rows = wire_module.Wire.rows
+
+    def begun_meanwhile(wire, statement, *values):
+        found = rows(wire, statement, *values)
+        if statement == tables.STATEMENTS["namespaces"]:
+            monkeypatch.undo()
+            app.invoke({"log": ["mine"]}, thread_config("target"))
+        return found
+
+    monkeypatch.setattr(wire_module.Wire, "rows", begun_meanwhile)
+    with pytest.raises(ValueError, match="'target' already exists"):
+        saver.copy_thread("t", "target")
+    assert [each.values.get("log") for each in app.get_state_history(thread_config("target"))] == [["mine", LONG], ["mine"], []]
+
+
 def test_damage_is_reported_and_not_taken_for_a_prune(saver):
     run = running(saver)
     run.step("0", a=LONG)
