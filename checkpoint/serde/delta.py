@@ -188,7 +188,8 @@ OPENING = 16
 
 class SharedBlob(NamedTuple):
     """A payload that longer ones extend, or that extends shorter ones: the first bytes of a buffer
-    that they share, behind an opening of its own. The longest one ends where the buffer does."""
+    that they share, behind an opening of its own. One that ends where the buffer does is
+    extended in it."""
 
     form: str
     opening: bytes

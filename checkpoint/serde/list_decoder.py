@@ -44,7 +44,8 @@ class _KnownList(NamedTuple):
 
     def size(self) -> int:
         """Return about how many bytes it takes."""
-        return 2 * len(self.payload) + len(self.items) * (400 if self.has_dicts else 64)
+        texts = len(self.items) * (400 if self.has_dicts else 64)
+        return (2 + (self.buffer is not None)) * len(self.payload) + texts
 
 
 class ListDecoder:
@@ -77,9 +78,9 @@ class ListDecoder:
             is_list = opening[0] in _LISTS
             if is_list and known is not None and buffer is known.buffer and end <= known.end:
                 return known.copy(int.from_bytes(opening[1:], "big"))
-            if len(buffer) > self._most:
-                buffer = None
             stored = stored.read()
+            if len(buffer) > 2 * len(stored[1]):  # it would be held for a small part of it
+                buffer = None
         payload: Any = stored[1]  # bytes, a bytearray or a view
         if (
             not LEAST_BYTES <= len(payload) <= self._most

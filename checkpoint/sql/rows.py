@@ -161,6 +161,7 @@ class ChannelValue:
     def _find_openings(self, oldest: int) -> Iterator[ChannelValue]:
         assert self.blob is not None
         whole = SharedBlob.share(self.blob)
+        whole.buffer.append(0)  # newer values are put into another: this one is kept, and counted
         yield ChannelValue(None, *self.place, self.whole, self.deltas, whole)
         opening, end, place = len(whole.opening), whole.end, self.place
         for number in range(len(self.deltas), 0, -1):

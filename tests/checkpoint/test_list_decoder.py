@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -12,6 +13,7 @@ from kit.graphs import chain_of, thread_config
 
 from stategraph import END
 from stategraph.checkpoint import DamagedError, Serializer
+from stategraph.checkpoint.serde.delta import OPENING, SharedBlob
 from stategraph.checkpoint.serde.list_decoder import LEAST_BYTES, MOST_BYTES, ListDecoder
 
 SERIALIZER = Serializer()
@@ -107,6 +109,19 @@ def test_no_more_bytes_are_kept_than_allowed():
         decoder.loads(loads, n, SERIALIZER.dumps(value))
     assert 10 < len(counts) < 20
     assert decoding(decoder, ["x" * 200_000] * 20) == decoding(ListDecoder(0), ["x" * 200_000] * 20)
+
+
+def test_a_long_list_is_not_kept_for_a_short_one_that_shares_its_bytes():
+    decoder, held = ListDecoder(100_000), []
+    short = [f"{n} {LONG}" for n in range(20)]
+    opening = SERIALIZER.dumps(short)[1][:3]
+    for n in range(10):
+        form, _, buffer, _ = SharedBlob.share(SERIALIZER.dumps([*short, *([LONG] for _ in range(500))]))
+        shared = SharedBlob(form, opening, buffer, OPENING + len(SERIALIZER.dumps(short)[1]) - 3)
+        held.append(sys.getrefcount(buffer))
+        assert [decoder.loads(SERIALIZER.loads, n, shared) for _ in range(2)] == [short, short]
+        held.append(sys.getrefcount(buffer))
+    assert held[::2] == held[1::2]
 
 
 def test_another_format_is_refused_as_always():

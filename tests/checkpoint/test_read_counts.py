@@ -206,6 +206,30 @@ def test_the_values_that_a_saver_keeps_are_bounded(tmp_path):
         assert RECENT / 4 <= sum(sizes) + sum(deltas) <= RECENT
 
 
+def test_longer_values_are_not_kept_for_a_short_head(tmp_path):
+    """Of threads that went on from their first state, while what they had become by then is in their histories."""
+    file, threads = tmp_path / "threads.db", [thread_config(str(number)) for number in range(12)]
+    app = chain_of(Log, add=lambda state: {})
+    with SqliteSaver.from_conn_string(str(file), synchronous="off") as saver:
+        writer = app.compile(checkpointer=saver)
+        for config in threads:
+            first = writer.update_state(config, {"log": [f"{n:0200}" for n in range(60)]}, as_node="add")
+            for _ in range(30):
+                writer.update_state(config, {"log": [f"{n:0200}" for n in range(50)]}, as_node="add")
+            writer.update_state(first, {}, as_node="add")
+    with SqliteSaver.from_conn_string(str(file)) as saver:
+        reader = app.compile(checkpointer=saver)
+        tracemalloc.start()
+        try:
+            for config in threads:
+                assert len(reader.get_state(config).values["log"]) == 60
+                assert max(len(each.values["log"]) for each in reader.get_state_history(config)) == 1560
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert held <= RECENT
+
+
 def test_the_newest_of_many_threads_cost_the_same_however_many_there_are(tmp_path, monkeypatch):
     """PERFORMANCE P41: a page of a list reads the namespaces of its own rows."""
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as saver:
@@ -325,7 +349,7 @@ def test_known_values_never_stand_for_others(tmp_path, seed):
     draw = random.Random(seed)
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as saver:
         graph = chain_of(Grown, add=lambda state: {}).compile(checkpointer=saver)
-        heads = [graph.update_state(THREAD, {"log": [f"{n:0100}" for n in range(20)]}, as_node="add")]
+        heads = [graph.update_state(THREAD, {"log": [f"{n:0100}" for n in range(60)]}, as_node="add")]
         for n in range(200):
             at = draw.choice(heads[-1:] * 8 + heads)
             log = list(graph.get_state(at).values["log"])
