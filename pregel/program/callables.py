@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from typing_extensions import Format, get_annotations
 
+from ..errors import warn
 from ..runtime import ManagedValue, Runtime
 from ..types import RunnableConfig, StreamWriter
 
@@ -399,7 +400,17 @@ class Updates(list[Any]):
 
 
 def _collect(function: Callable[..., Iterator[Any]], /, *args: Any, **kwargs: Any) -> Updates:
-    return Updates(function(*args, **kwargs))
+    found, updates = Updates(), iter(function(*args, **kwargs))
+    while True:
+        try:
+            found.append(next(updates))
+        except StopIteration as end:
+            if end.value is not None:
+                warn(
+                    f"generator {getattr(function, '__name__', function)!r} yields its updates, so "
+                    f"what it returns is dropped: {end.value!r:.200}; yield it"
+                )
+            return found
 
 
 async def _acollect(

@@ -135,6 +135,15 @@ def test_a_dict_that_is_no_state_gets_no_advice(drive):
     assert "state" not in told(caught.value)
 
 
+def test_what_a_generator_returns_is_dropped_with_a_warning(drive):
+    def count(state: State):
+        yield {"n": 2}
+        return {"n": 3}
+
+    with pytest.warns(GraphWarning, match="'count' yields its updates, so what it returns is dropped: {'n': 3}; yield it"):
+        assert drive.invoke(one(count).compile(), {"n": 1})["n"] == 2
+
+
 def test_a_command_for_a_parent_that_is_not_there_names_its_node(drive):
     with pytest.raises(InvalidUpdateError, match="node 'a' returned .*PARENT.*, but there is no parent graph"):
         drive.invoke(one(lambda state: Command(graph=Command.PARENT)).compile(), {"n": 1})
