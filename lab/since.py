@@ -62,8 +62,17 @@ def since(
         Exception: what the predicate raises.
     """
     check_kind("predicate", predicate, Callable, "a function of a state's values")
+
+    def holds(snapshot: Any) -> Any:
+        try:
+            return predicate(snapshot.values)
+        except Exception as error:
+            known = ", ".join(map(repr, snapshot.values)) or "none"
+            error.add_note(f"in the state of step {step_of(snapshot)}, which has the keys {known}")
+            raise
+
     found = read_snapshot(app, config)
-    if not predicate(found.values):
+    if not holds(found):
         return None
     low, top, jump = FIRST_STEP, step_of(found), 1
     while top > low + 1:
@@ -73,7 +82,7 @@ def since(
         tried = next(filter(None, (_find(app, found, n) for n in range(wanted, top))), None)
         if tried is None:
             top = wanted
-        elif predicate(tried.values):
+        elif holds(tried):
             found, top = tried, step_of(tried)
         else:
             low = step_of(tried)

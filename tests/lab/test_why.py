@@ -163,6 +163,14 @@ def test_since_finds_the_step(bad_at):
     assert str(found) == f"since step {bad_at + 1} (loop: a)"
 
 
+def test_since_says_which_state_its_predicate_could_not_read():
+    app = chain_of(Wide, a=lambda state: {"n": 1}, b=lambda state: {"total": 2}).compile(checkpointer=InMemorySaver())
+    app.invoke({"n": 0}, THREAD)
+    with pytest.raises(KeyError) as caught:
+        since(app, THREAD, lambda values: values["total"] > 1)
+    assert caught.value.__notes__ == ["in the state of step 1, which has the keys 'n', 'items'"]
+
+
 def test_since_is_none_where_it_does_not_hold():
     assert since(start(make()), THREAD, lambda values: False) is None
 
