@@ -469,12 +469,16 @@ class UndoneSignal(GraphBubbleUp):
     Attributes:
         plan: what was to be undone, and back to where.
         effects: what was undone, each as it is recorded.
+        spent: what the thread has spent, by unit.
     """
 
-    def __init__(self, plan: dict[str, Any], effects: list[dict[str, Any]]) -> None:
-        super().__init__(plan, effects)
+    def __init__(
+        self, plan: dict[str, Any], effects: list[dict[str, Any]], spent: dict[str, float]
+    ) -> None:
+        super().__init__(plan, effects, spent)
         self.plan: dict[str, Any] = plan
         self.effects: list[dict[str, Any]] = effects
+        self.spent: dict[str, float] = spent
 
 
 class ThreadUndoingError(StateGraphError):

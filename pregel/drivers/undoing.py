@@ -29,7 +29,7 @@ from ..program.program import CompiledNode, Program, ReaderPool
 from ..run.effects import Effects
 from ..run.run import Run
 from ..run.stream import show_pause
-from ..run.update_state import copy_cleared, cut, load_to_edit
+from ..run.update_state import copy_cleared, cut, keep_spent, load_to_edit
 from ..running import ONCE, RUNNING
 from ..steps import Waits, arun_steps, run_steps
 from ..task.ids import effect_id
@@ -307,6 +307,7 @@ def _begin(run: Run, plan: dict[str, Any], reason: str) -> Effects:
 def _end(run: Run, signal: UndoneSignal) -> Effects:
     """Go back to where the plan says."""
     yield from load_to_edit(run)
+    keep_spent(run, signal.spent)
     plan = signal.plan
     run.commits.describe(
         UNDONE, {"to": plan["to"], "reason": plan["reason"], "effects": signal.effects}
@@ -352,7 +353,7 @@ class _UndoNode:
             effects.append({
                 "id": entry["id"], "call": entry["call"], "undo": entry[UNDO], "outcome": outcome,
             })  # fmt: skip
-        raise UndoneSignal(plan, effects)
+        raise UndoneSignal(plan, effects, RUNNING.get().run.calls.find_meter().total)
 
 
 def _find_retry(program: Program, entry: Entry) -> Sequence[RetryPolicy]:

@@ -28,7 +28,7 @@ from ...checkpoint.base import (
     TaskWrites,
 )
 from ..errors import GraphChangedError, InvalidUpdateError, nearest, warn
-from ..names import COPY, END, INPUT, RAN, TASKS
+from ..names import COPY, END, INPUT, RAN, SPENT, TASKS
 from ..program.program import CompiledNode, NodeCall
 from ..program.writes import list_sends
 from ..schedule.machine import Machine
@@ -95,7 +95,15 @@ def load_to_edit(run: Run) -> Generator[Effect, None, CheckpointTuple | None]:
         run.commits.stay_inside(load.found)
         run.commits.describe(OF_TASK, load.found.metadata.get(OF_TASK))
     load_machine(run, load, edits=True)
+    if run.position.at_head and run.ledger:  # its records are left behind
+        keep_spent(run, run.calls.find_meter().total)
     return load.found
+
+
+def keep_spent(run: Run, total: Mapping[str, float]) -> None:
+    """Let the thread have spent so much, if it has a budget. No edit takes back what was paid."""
+    if total and SPENT in run.machine.channels:
+        run.machine.apply_writes([(SPENT, total)])
 
 
 def _superstep(run: Run, updates: Sequence[StateUpdate]) -> Effects:

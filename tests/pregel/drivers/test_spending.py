@@ -23,6 +23,7 @@ from stategraph import (
     Runtime,
     Send,
     StateGraph,
+    interrupt,
     task,
 )
 from stategraph.graph import acall_model, call_model
@@ -284,6 +285,42 @@ def test_a_fork_carries_what_was_spent_until_then(drive, saver):
     drive.invoke(app, None, behind_one.config)
     assert drive.call(app, "get_spent", CONFIG)["calls"] == 3  # 1 before the fork, and 2
     assert model.calls == 5
+
+
+EDITS = {
+    "update_state": lambda drive, app: drive.call(app, "update_state", CONFIG, None),
+    "END": lambda drive, app: drive.call(app, "update_state", CONFIG, None, as_node=END),
+    "undo": lambda drive, app: drive.call(app, "undo", CONFIG),
+    "the end, undo": lambda drive, app: (drive.invoke(app, Command(resume=1), CONFIG), drive.call(app, "undo", CONFIG)),
+    "undo, undo": lambda drive, app: [drive.call(app, "undo", CONFIG), drive.invoke(app, EMPTY, CONFIG), drive.call(app, "undo", CONFIG)],
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_no_edit_takes_back_what_was_spent(drive, saver, edit, schedule, nested):
+    """Nor does an undo: what models were paid stays paid."""
+    model = Model()
+    ask = asking(drive, model)
+
+    async def await_and_ask(state):
+        await ask(state)
+        interrupt("go on?")
+
+    def ask_a_person(state):
+        ask(state)
+        interrupt("go on?")
+
+    nodes = [ask, await_and_ask if drive.is_async else ask_a_person]
+    nodes = [chain(nodes, None)] if nested else nodes
+    app = chain(nodes, saver, Budget(calls=100), schedule=schedule)
+    drive.invoke(app, EMPTY, CONFIG)
+    EDITS[edit](drive, app)
+    spent = drive.call(app, "get_spent", CONFIG)
+    assert (spent["calls"], spent["tokens"]) == (model.calls, 5 * model.calls)
+    drive.invoke(app, {"log": ["again"]}, CONFIG)
+    assert drive.call(app, "get_spent", CONFIG)["calls"] == model.calls
 
 
 def test_what_a_node_spends_besides(drive, saver):
