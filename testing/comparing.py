@@ -109,9 +109,12 @@ class _Side:
 
     def task(self, task: RecordedTask, where: str, path: str) -> Iterator[Place]:
         yield where, "input", path, self.apply(task.input)
+        asked = [each["asks"] for each in task.questions if "asks" in each]
         if path not in self.skip_inside:
             yield from self.steps(task.steps, f"{where}, ", f"{path}:")
-        asked = [each["asks"] for each in task.questions if "asks" in each]
+            # Compared there. Which of them were asked last depends on who answered first.
+            inside = [each.get("asks") for each in task.asked()] if task.steps else []
+            asked = [each for each in asked if each not in inside]
         yield where, "question", path, self.apply(asked)
         yield where, "error", path, self.apply(task.error)
         yield where, "list of keys that it wrote", path, [key for key, _ in task.writes]

@@ -22,6 +22,7 @@ from ..checkpoint.serde import Serializer
 from ..checkpoint.serde.json_form import from_json, to_json
 from ..graph.branch import BranchWriter
 from ..pregel.app import Pregel, check_compiled
+from ..pregel.errors import GraphInterrupt
 from ..pregel.names import END, NS_END, NS_SEP, ROOT, START, without_ids
 from ..pregel.run.effects import Effect, Effects, Stop, Work
 from ..pregel.run.run import Run
@@ -345,9 +346,17 @@ class Tape:
     def __call__(self, state: Any) -> Any:
         """What the node did when it was given this, else what it did next."""
         task = self._find(state)
-        for question in task.asked():
-            if "asks" in question:
-                self.answered(question, interrupt(from_json(question["asks"], self.serde)))
+        before, together = task.asked_last()
+        for question in before:
+            self._ask(question)
+        waiting: list[GraphInterrupt] = []
+        for question in together:
+            try:
+                self._ask(question)
+            except GraphInterrupt as signal:
+                waiting.append(signal)
+        if waiting:  # one leaves the node, and all count
+            raise waiting[0]
         if task.error:  # it fails at each attempt
             raise error_of(task.error)
         with self._lock:
@@ -359,6 +368,9 @@ class Tape:
             update = pairs[0][1] if pairs else None
         goto = [from_json(each, self.serde) for each in task.goto]
         return Command(update=update, goto=[] if self.routed else list(filter(self._is_own, goto)))
+
+    def _ask(self, question: Mapping[str, Any]) -> None:
+        self.answered(question, interrupt(from_json(question["asks"], self.serde)))
 
     def answered(self, question: Mapping[str, Any], answer: Any) -> None:
         """Hear how a question was answered now."""

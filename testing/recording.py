@@ -66,6 +66,20 @@ class RecordedTask:
             for task in step:
                 yield from task.asked()
 
+    def asked_last(self) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+        """What it asked before its last pause, and what it asked together then; of questions whose
+        words are known."""
+        last = list(self.ids[: sum("asks" in each for each in self.questions)])
+        before: list[Mapping[str, Any]] = []
+        together: list[Mapping[str, Any]] = []
+        for question in reversed([each for each in self.asked() if "asks" in each]):
+            if question["id"] in last:
+                last.remove(question["id"])
+                together.insert(0, question)
+            else:
+                before.insert(0, question)
+        return before, together
+
     def to_json(self) -> dict[str, Any]:
         """As it stands in the file: without what is empty."""
         names = "steps", "held", "questions", "ids", "writes", "goto", "error", "id"

@@ -318,6 +318,30 @@ def test_a_run_that_failed_after_its_answer_is_followed_by_the_next_input(world)
     assert [each.end for each in trial.now.runs] == ["failed", "done"]
 
 
+class Asking(TypedDict):
+    log: Annotated[list[str], operator.add]
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_questions_that_a_nested_graph_asks_together_are_asked_together_again(schedule, one_by_one):
+    """Though the graph itself does not run."""
+
+    def asking(*questions):
+        return lambda state: {"log": [interrupt(question) for question in questions]}
+
+    nodes = {"first": asking("1"), "a": asking("a?"), "b": asking("b?", "b again?"), "c": asking("a?")}
+    inner = graph_of(Asking, "S>first first>a first>b first>c", **nodes).compile()
+    app = graph_of(Asking, "S>n", n=inner).compile(checkpointer=InMemorySaver(), schedule=schedule)
+    found = app.invoke({"log": []}, CONFIG)
+    while questions := found.get("__interrupt__"):
+        answers = {each.id: f"to {each.value}" for each in questions[: 1 if one_by_one else None]}
+        found = app.invoke(Command(resume=answers), CONFIG)
+    for live in ((), ("n:b",), "*"):
+        [trial] = whatif(app, 1, live=live)
+        assert trial.same, trial.difference
+
+
 def test_another_question_is_answered_by_a_function_and_goes_on(world):
     app = asking(world, InMemorySaver())
     run_all(app, 3)
