@@ -497,7 +497,7 @@ def check_compiled(app: object) -> None:
     """
     if not isinstance(app, Pregel):
         hint = ": compile() it first" if hasattr(app, "compile") else ""
-        raise TypeError(f"app must be a compiled graph, got a {type(app).__name__}{hint}")
+        raise TypeError(f"app must be a compiled graph, got {type(app).__name__}{hint}")
 
 
 def _parts(app: Any) -> Iterator[tuple[str, Any, str]]:

@@ -147,7 +147,7 @@ class Service:
         user = await found if inspect.isawaitable(found) else found
         if not isinstance(user, str | None):  # its text might be the same for several users
             wanted = "the user's id as a str, or None to refuse the request"
-            raise TypeError(f"auth must return {wanted}, got a {type(user).__name__}")
+            raise TypeError(f"auth must return {wanted}, got {type(user).__name__}")
         if not user:
             raise Refused(401, "auth does not know the sender of this request")
         self.requests.name(request.scope, user)

@@ -66,7 +66,7 @@ def same(a: Any, b: Any) -> bool:
 def _compile(filter: object, depth: int) -> Predicate:
     if not isinstance(filter, Mapping):
         raise ValueError(
-            f"a filter must be a mapping of paths to conditions, got a {type(filter).__name__}"
+            f"a filter must be a mapping of paths to conditions, got {type(filter).__name__}"
         )
     if depth > MAX_DEPTH:
         raise ValueError(f"a filter must not be nested deeper than {MAX_DEPTH} levels")
@@ -137,7 +137,7 @@ def _compares(holds: Callable[[Any, Any], Any]) -> Callable[[Any], Predicate]:
 def _among(operand: Any) -> Predicate:
     if not isinstance(operand, (list, tuple, set, frozenset)):
         raise ValueError(
-            f"$in and $nin must be given a list of values, got a {type(operand).__name__}"
+            f"$in and $nin must be given a list of values, got {type(operand).__name__}"
         )
     choices = list(operand)
     if all(choice is None or isinstance(choice, str) for choice in choices):
@@ -148,7 +148,7 @@ def _among(operand: Any) -> Predicate:
 
 def _exists(operand: Any) -> Predicate:
     if not isinstance(operand, bool):
-        raise ValueError(f"$exists must be given True or False, got a {type(operand).__name__}")
+        raise ValueError(f"$exists must be given True or False, got {type(operand).__name__}")
     return lambda found: (found is not MISSING) is operand
 
 

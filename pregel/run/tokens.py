@@ -145,7 +145,7 @@ def changed(message: Any, changes: Mapping[str, Any]) -> Any:
             return replace(message, **changes)  # type: ignore[type-var]
         raise TypeError(
             f"a message must have writable attributes {', '.join(changes)}, "
-            f"got a {type(message).__name__}: {error}"
+            f"got {type(message).__name__}: {error}"
         ) from error
     return twin
 

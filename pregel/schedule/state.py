@@ -443,9 +443,9 @@ def reducer_note(error: Exception, channel: Channel, values: Any) -> str:
     if reducer is None or isinstance(error, StateGraphError) or not channel.is_available():
         return ""
     name = getattr(reducer, "__name__", repr(reducer))
-    got = " and a ".join(sorted({type(value).__name__ for value in values}))
+    got = " and ".join(sorted({type(value).__name__ for value in values}))
     held = type(channel.get()).__name__
-    return f" Its reducer {name} folds writes into a {held}, and got a {got}."
+    return f" Its reducer {name} folds writes into a {held}, and got {got}."
 
 
 def overwrite_warning(key: str, tasks: Sequence[Task]) -> str:

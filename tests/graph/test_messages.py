@@ -241,7 +241,7 @@ def test_an_object_that_can_neither_be_copied_nor_changed_is_refused():
     class Fixed:
         id = property(lambda self: None)
 
-    with pytest.raises(TypeError, match="writable attributes id, got a Fixed"):
+    with pytest.raises(TypeError, match="writable attributes id, got Fixed"):
         add_messages([], Fixed())
 
 

@@ -54,7 +54,7 @@ def test_the_fault_says_what_auth_must_return():
         async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport) as client:
             await client.post("http://localhost/threads", json={})
 
-    with pytest.raises(TypeError, match="auth must return the user's id as a str, or None .*, got a dict$"):
+    with pytest.raises(TypeError, match="auth must return the user's id as a str, or None .*, got dict$"):
         asyncio.run(ask())
 
 

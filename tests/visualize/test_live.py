@@ -426,7 +426,7 @@ def test_values_and_errors_that_cannot_be_shown_are_named_by_their_type():
 
 
 def test_what_cannot_be_watched_is_refused_before_anything_runs():
-    with pytest.raises(TypeError, match=r"app must be a compiled graph, got a StateGraph: compile\(\) it first"):
+    with pytest.raises(TypeError, match=r"app must be a compiled graph, got StateGraph: compile\(\) it first"):
         watch(graph("a"), {"log": []})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match='view must be "notebook", "table", "lines" or an object with a draw method'):
         watch(graph("a").compile(), {"log": []}, view="picture")  # type: ignore[arg-type]

@@ -68,7 +68,7 @@ def test_a_write_that_the_reducer_cannot_take_names_reducer_and_types(drive):
     with pytest.raises(TypeError) as caught:
         drive.invoke(one(lambda state: {"log": "abc"}).compile(), {"n": 1})
     assert "key 'log', written by a" in told(caught.value)
-    assert "Its reducer add folds writes into a list, and got a str." in told(caught.value)
+    assert "Its reducer add folds writes into a list, and got str." in told(caught.value)
 
 
 @pytest.mark.parametrize("wrong", ["30s", True, [30]])
