@@ -19,8 +19,9 @@ from ..checkpoint.base import (
 )
 from ..pregel.app import Pregel
 from ..pregel.drivers import threads
-from ..pregel.errors import InvalidUpdateError
-from ..pregel.names import GRAPH, child_ns, memory_below
+from ..pregel.drivers.undoing import find_undo, program_with_undo
+from ..pregel.errors import InvalidUpdateError, ThreadUndoingError
+from ..pregel.names import GRAPH, UNDO, child_ns, memory_below
 from ..pregel.program.version import changes
 from ..pregel.run.effects import Effects, Load
 from ..pregel.run.inbox import decode_post
@@ -144,6 +145,9 @@ class _Look:
         error: Exception | None = None
         try:
             threads.drive(run, _load(run, load, beside))
+        except ThreadUndoingError:
+            self._app = self._app.copy({"program": program_with_undo(self._app.program)})
+            return self._level(ns, graph)
         except Exception as raised:  # of the schema, `migrate` or the serializer
             error = raised
         stored = load.found
@@ -164,7 +168,9 @@ class _Look:
         faults = [f"{what} is gone" for what in lost_work(machine, found, records)]
         faults += [f"{what} has changed its kind" for what in lost_kinds(machine, found)]
         try:
-            machine.copy().plan(run)
+            for task in machine.copy().plan(run):
+                for entry in task.send.arg["effects"] if task.name == UNDO else ():
+                    find_undo(entry)
         except InvalidUpdateError:  # a Send to a node that is gone: `lost_work` names it
             pass
         except Exception as error:

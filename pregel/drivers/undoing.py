@@ -274,17 +274,28 @@ class _Plan:
         found = sorted(self.entries.values(), key=lambda each: (-each[1], each[0]["at"]))
         ordered = [entry for entry, _ in reversed(found)]
         for entry in ordered:
-            if entry[UNDO] not in DECLARED:
-                raise LookupError(
-                    f"{entry['call']} is undone by {entry[UNDO]!r}, which this process does not "
-                    "have: import the module that declares it with @effect"
-                )
+            find_undo(entry)
         return {
             "to": self.to,
             "clears": self.clears,
             "reason": reason,
             "effects": ordered,
         }
+
+
+def find_undo(entry: Entry) -> Any:
+    """The function that undoes a call.
+
+    Raises:
+        LookupError: it is not there.
+    """
+    function = DECLARED.get(entry[UNDO])
+    if function is None:
+        raise LookupError(
+            f"{entry['call']} is undone by {entry[UNDO]!r}, which this process does not have: "
+            "import the module that declares it with @effect"
+        )
+    return function
 
 
 def _parent_of(found: CheckpointTuple) -> str | None:
@@ -389,7 +400,7 @@ def _undo_one(
     task: Any, entry: Entry, retry: Sequence[RetryPolicy], call: Callable[..., Any], waits: Waits
 ) -> Steps:
     """Undo one call: "undone", "not done" if it had not happened, or "done by hand"."""
-    function = DECLARED[entry[UNDO]]
+    function = find_undo(entry)
     result: list[Any] | None = None
     for number in count(1):
         failed = task.begin_effect(ONCE, f"{entry['id']} failed {number}", awaits=True)

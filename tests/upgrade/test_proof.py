@@ -10,7 +10,9 @@ from kit.graphs import Log, chain_of, graph_of
 from kit.pausing_graphs import asks, says
 from kit.upgrades import config_of
 
-from stategraph import InMemorySaver, StateGraph
+import stategraph.pregel.drivers.undoing as undoing
+import stategraph.pregel.undo as undo
+from stategraph import START, Command, InMemorySaver, RetryPolicy, StateGraph, effect
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.upgrade import prove
 
@@ -96,6 +98,46 @@ def test_the_memory_of_an_idle_graph_is_proved_too():
     inner = chain_of(Retyped, a=lambda state: {}).compile(checkpointer=True)
     [verdict] = prove(graph_of(Log, "S>sub>end", sub=inner).compile(saver)).verdicts
     assert verdict.reasons == ("in 'sub': key 'log' has changed its kind",)
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_a_thread_that_is_being_undone_goes_on_unless_what_undoes_it_is_gone(monkeypatch, schedule):
+    failures = [ValueError("no")]
+
+    @effect("keyed")
+    def refund(item: str) -> None:
+        if failures:
+            raise failures.pop()
+
+    @effect("keyed", undo=refund)
+    def buy(item: str) -> str:
+        return item
+
+    saver = InMemorySaver()
+    once = RetryPolicy(max_attempts=1)
+
+    def made(*names):
+        graph = StateGraph(Log)
+        for name in names:
+            graph.add_node(name, lambda state: {"log": [buy("tea")]}, retry_policy=once)
+            graph.add_edge(START, name)
+        return graph.compile(saver, schedule=schedule)
+
+    old, new = made("a"), made("z", "a")
+    old.invoke({"log": []}, config_of("t"))
+    [question] = old.undo(config_of("t")).interrupts
+    for proof in (prove(new, old), prove(new)):
+        assert [(each.kind, each.next) for each in proof.verdicts] == [("same", ("__undo__",))]
+    with monkeypatch.context() as patch:
+        patch.setattr(undo, "DECLARED", {})
+        patch.setattr(undoing, "DECLARED", {})
+        [verdict] = prove(new, old).verdicts
+        assert verdict.kind == "breaks"
+        assert "this process does not have: import the module" in verdict.reasons[0]
+        with pytest.raises(LookupError, match=r"refund', which this process does not have: import the module"):
+            new.invoke(Command(resume={question.id: {"decision": "again"}}), config_of("t"))
+    state = new.undo(config_of("t"))
+    assert (state.next, state.values) == ((), {"log": []})
 
 
 def test_threads_are_counted_by_reason_the_gravest_first():
