@@ -110,7 +110,7 @@ class CallTape(EngineObserver):
     ) -> None:
         self._serde, self._changed, self._free = serde, changed, free
         self._policies = policies if isinstance(policies, Mapping) else {"*": policies}
-        self._tasks = [each for run in recording.runs for each in run.tasks()]
+        self._tasks = [each for run in recording.runs for each in run.tasks(left=True)]
         self._known = dict(recording.calls)
         for _, task in self._tasks:
             for number, answer in enumerate(find_answers(task.writes)):

@@ -40,6 +40,8 @@ class RecordedTask:
         steps: the steps of the nested graph that it ran.
         from_start: where START of that graph led. Known only of a stored thread, and in no file.
         held: of these steps, as of a `RecordedRun`.
+        left: the tasks of that graph with which it ended, as one sent a `Command` to the graph
+            around it. Their writes and questions are this task's.
         ids: of each question, what tells it from others of the task.
         id: the task's own.
     """
@@ -53,6 +55,7 @@ class RecordedTask:
     steps: tuple[RecordedStep, ...] = ()
     from_start: tuple[str, ...] = field(default=(), compare=False)
     held: tuple[int, ...] = field(default=(), compare=False)
+    left: RecordedStep = field(default=(), compare=False)
     ids: tuple[str, ...] = field(default=(), compare=False)
     id: str = field(default="", compare=False)
 
@@ -82,7 +85,7 @@ class RecordedTask:
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the file: without what is empty."""
-        names = "steps", "held", "questions", "ids", "writes", "goto", "error", "id"
+        names = "steps", "held", "left", "questions", "ids", "writes", "goto", "error", "id"
         return {"node": self.node, "input": self.input, **_written(self, *names)}
 
 
@@ -112,10 +115,14 @@ class RecordedRun:
     held: tuple[int, ...] = field(default=(), compare=False)
     posts: tuple[Any, ...] = field(default=(), compare=False)
 
-    def tasks(self) -> Iterator[tuple[str, RecordedTask]]:
+    def tasks(self, *, left: bool = False) -> Iterator[tuple[str, RecordedTask]]:
         """All tasks with the paths of their nodes, those of nested graphs before the task that ran
-        the graph."""
-        yield from _tasks_of(self.steps, "")
+        the graph.
+
+        Args:
+            left: also those that have `left` a nested graph.
+        """
+        yield from _tasks_of(self.steps, "", left=left)
 
     def answered(self) -> Iterator[Mapping[str, Any]]:
         """The questions that were answered. What a nested graph asks, the task around it asks as
@@ -233,6 +240,8 @@ def _written(record: RecordedTask | RecordedRun, *names: str) -> dict[str, Any]:
         value = getattr(record, name)
         if name == "steps":
             value = [[task.to_json() for task in step] for step in value]
+        if name == "left":
+            value = [task.to_json() for task in value]
         if name == "state" or value:
             found[name] = list(value) if isinstance(value, tuple) else value
     return found
@@ -246,12 +255,17 @@ def _read(kind: Any, data: Mapping[str, Any]) -> Any:
             found[name] = tuple(data[name])
     steps = data.get("steps", ())
     found["steps"] = tuple(tuple(_read(RecordedTask, task) for task in step) for step in steps)
+    if "left" in data:
+        found["left"] = tuple(_read(RecordedTask, task) for task in data["left"])
     return kind(**found)
 
 
-def _tasks_of(steps: tuple[RecordedStep, ...], inside: str) -> Iterator[tuple[str, RecordedTask]]:
+def _tasks_of(
+    steps: tuple[RecordedStep, ...], inside: str, *, left: bool
+) -> Iterator[tuple[str, RecordedTask]]:
     for step in steps:
         for task in step:
             path = f"{inside}{task.node}"
-            yield from _tasks_of(task.steps, f"{path}:")
+            below = (*task.steps, task.left) if left else task.steps
+            yield from _tasks_of(below, f"{path}:", left=left)
             yield path, task

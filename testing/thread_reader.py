@@ -166,7 +166,10 @@ class _ThreadReader:
         nested = list(self._nested(level, task, found))
         steps: list[RecordedStep] = []
         held: list[int] = []
+        left: list[RecordedTask] = []
         for inner, line in nested:
+            if known.finished:
+                left += self._left(inner, line)
             more, numbers = self._steps(inner, line)
             held += (len(steps) + number for number in numbers)
             steps += more
@@ -186,7 +189,17 @@ class _ThreadReader:
                 name for inner, line in nested for name in _read_start(inner.graph.program, line[0])
             ),
             held=tuple(held),
+            left=tuple(left),
         )
+
+    def _left(self, level: _Level, line: list[CheckpointTuple]) -> Iterator[RecordedTask]:
+        """What was pending when a nested graph ended: one of them has left it."""
+        known = _by_id(line)
+        seen = view_within(level.graph.program, line[-1], known)
+        for task in seen.tasks:
+            record = _record_of(seen, task)
+            if not (record.wrote or record.interrupts):  # else it is a task of the last step
+                yield self._task(level, task, record, find_start(task, line[-1], known))
 
     def _note_calls(self, seen: View) -> None:
         """Note what is recorded of calls and effects of the tasks."""

@@ -16,6 +16,7 @@ from stategraph import (
     START,
     Command,
     InMemorySaver,
+    Runtime,
     Send,
     StateGraph,
     entrypoint,
@@ -340,6 +341,35 @@ def test_questions_that_a_nested_graph_asks_together_are_asked_together_again(sc
     for live in ((), ("n:b",), "*"):
         [trial] = whatif(app, 1, live=live)
         assert trial.same, trial.difference
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("memory", [None, True])
+def test_a_node_that_leaves_its_graph_by_a_command_has_its_calls_in_the_record(world, tmp_path, schedule, memory):
+    @task
+    def buy(what):
+        return world.do(what)
+
+    def leave(state: Talk, runtime: Runtime) -> Command:
+        log = [buy("a").result(), runtime.once("b", lambda: world.do("b"))]
+        return Command(goto="end", update={"log": log}, graph=Command.PARENT)
+
+    nodes = {"leave": leave, "beside": lambda state: {"log": ["not taken"]}}
+    inner = graph_of(Talk, "S>leave S>beside", **nodes).compile(checkpointer=memory)
+    graph = StateGraph(Talk).add_node("inner", inner, destinations=["end"]).add_edge(START, "inner")
+    graph.add_node("end", lambda state: {"log": [world.do("c")]})
+    app = graph.compile(checkpointer=InMemorySaver(), schedule=schedule)
+    app.invoke({"n": 1}, CONFIG)
+    stored = [*app.checkpointer.list(None)]
+    file = tmp_path / "cohort.json"
+    whatif(app, 1).save(file)
+    for threads in (1, file):
+        for live in ((), ("inner:leave",)):
+            [trial] = whatif(app, threads, live=live)
+            assert trial.same, (trial.difference, trial.refused)
+            assert [call.came for call in trial.calls] == ["record"] * len(live) * 2
+    assert world.effects == ["a", "b", "c"]
+    assert [*app.checkpointer.list(None)] == stored
 
 
 def test_another_question_is_answered_by_a_function_and_goes_on(world):
