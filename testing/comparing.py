@@ -109,7 +109,7 @@ class _Side:
 
     def task(self, task: RecordedTask, where: str, path: str) -> Iterator[Place]:
         yield where, "input", path, self.apply(task.input)
-        asked = [each["asks"] for each in task.questions if "asks" in each]
+        asked = [each["asks"] for each in task.asked_last()[1]]
         if path not in self.skip_inside:
             yield from self.steps(task.steps, f"{where}, ", f"{path}:")
             # Compared there. Which of them were asked last depends on who answered first.

@@ -69,15 +69,20 @@ class RecordedTask:
             for task in step:
                 yield from task.asked()
 
+    def waits_for(self, question: Mapping[str, Any]) -> bool:
+        """Whether it went on with the answer of a question whose words are known, or has none yet.
+        It may have gone on without: another answer has raised the budget."""
+        return "asks" in question and ("answer" in question or not (self.writes or self.goto))
+
     def asked_last(self) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-        """What it asked before its last pause, and what it asked together then; of questions whose
-        words are known."""
-        last = list(self.ids[: sum("asks" in each for each in self.questions)])
+        """What it asked before its last pause, and what it asked together then; of questions that
+        it waits for."""
+        last = [each["asks"] for each in self.questions if "asks" in each]
         before: list[Mapping[str, Any]] = []
         together: list[Mapping[str, Any]] = []
-        for question in reversed([each for each in self.asked() if "asks" in each]):
-            if question["id"] in last:
-                last.remove(question["id"])
+        for question in reversed([*filter(self.waits_for, self.asked())]):
+            if question["asks"] in last:
+                last.remove(question["asks"])
                 together.insert(0, question)
             else:
                 before.insert(0, question)

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from ..checkpoint.base import (
     POST_TASK_ID,
     RETURN,
+    UNDOING,
+    UNDONE,
     BaseCheckpointSaver,
     CheckpointTuple,
     address,
@@ -291,8 +293,10 @@ def _split_runs(line: list[CheckpointTuple]) -> Iterator[list[CheckpointTuple]]:
     for found in line:
         source = found.metadata.get("source")
         if source in ("update", "fork"):
+            undone = UNDOING in found.metadata or UNDONE in found.metadata
             raise ThreadError(
-                f"thread {coordinates(found.config)[0]!r} was changed by update_state at step "
+                f"thread {coordinates(found.config)[0]!r} was "
+                f"{'undone' if undone else 'changed by update_state'} at step "
                 f"{found.metadata.get('step')}, which cannot be recorded: name a checkpoint before"
             )
         if source == "input" and part:

@@ -14,7 +14,9 @@ from kit.graphs import CONFIG, chain_of, graph_of, thread_config
 from stategraph import (
     END,
     START,
+    Budget,
     Command,
+    GraphInterrupt,
     InMemorySaver,
     Runtime,
     Send,
@@ -370,6 +372,34 @@ def test_a_node_that_leaves_its_graph_by_a_command_has_its_calls_in_the_record(w
             assert [call.came for call in trial.calls] == ["record"] * len(live) * 2
     assert world.effects == ["a", "b", "c"]
     assert [*app.checkpointer.list(None)] == stored
+
+
+@pytest.mark.filterwarnings("ignore:node 'b' has ended without asking")
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_a_question_without_which_a_task_went_on_is_not_asked(schedule):
+    """Of several branches whose budget is empty one is told how much more; a signal raised by hand gets no answer."""
+    signals = [GraphInterrupt("look")]
+
+    def spend(state: Talk, runtime: Runtime) -> Talk:
+        runtime.spend(usd=1)
+        return {"log": ["spent"]}
+
+    def by_hand(state: Talk) -> Talk:
+        if signals:
+            raise signals.pop()
+        return {"log": ["seen"]}
+
+    def begin(state: Talk, runtime: Runtime) -> Talk:
+        return spend(state, runtime)
+
+    graph = graph_of(Talk, "S>begin begin>a begin>b begin>c", begin=begin, a=spend, b=spend, c=by_hand)
+    app = graph.compile(checkpointer=InMemorySaver(), schedule=schedule, budget=Budget(usd=1, on_empty="ask"))
+    found = app.invoke({"n": 1}, CONFIG)
+    [first, _] = [each for each in found["__interrupt__"] if isinstance(each.value, dict)]
+    app.invoke(Command(resume={first.id: 9}), CONFIG)
+    assert app.invoke(None, CONFIG)["log"].count("spent") == 3
+    [trial] = whatif(app, 1)
+    assert trial.same, trial.difference
 
 
 def test_another_question_is_answered_by_a_function_and_goes_on(world):

@@ -306,6 +306,9 @@ def test_unrecordable_runs_are_errors():
     app.update_state(thread("edited"), {"item": "mate"})
     with pytest.raises(ThreadError, match="changed by update_state at step 2"):
         read_thread(app, thread("edited"))
+    app.undo(thread("edited"))
+    with pytest.raises(ThreadError, match="was undone at step 1"):
+        read_thread(app, thread("edited"))
     app.invoke({"item": "tea"}, thread("exit"), durability="exit")
     app.invoke(Command(resume="yes"), thread("exit"), durability="exit")
     with pytest.raises(ThreadError, match="are not stored"):
