@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from kit.crash_points import Death, Died, dying
+from kit.drive import Drive
 from kit.graphs import EMPTY, Log, chain_of, graph_of, thread_config
 
 from stategraph import (
@@ -26,6 +27,7 @@ from stategraph import (
     interrupt,
     task,
 )
+from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.graph import acall_model, call_model
 from stategraph.pregel.errors import InvalidGraphError
 
@@ -274,6 +276,28 @@ def test_nested_graphs_and_tasks_draw_on_the_budgets_around_them(drive, saver):
         app = graph.add_edge("a", "inner").compile(checkpointer=saver, budget=Budget(calls=9))
     drive.invoke(app, EMPTY, CONFIG)
     assert drive.call(app, "get_spent", CONFIG)["calls"] == model.calls == (4 if drive.is_async else 5)
+
+
+def test_nothing_is_recorded_beside_a_checkpoint_that_is_not_stored_yet(tmp_path):
+    """With schedule="ready" tasks spend while a step is being stored: read then, the thread would be damaged."""
+    ask = asking(Drive(is_async=True), Model(), calls=2)
+    graph = graph_of(Log, "S>s s>a s>b a>c b>d", s=lambda state: None, a=ask, b=asking(Drive(is_async=True), Model()), c=ask, d=ask)
+    with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
+        known, early, commit, record = set(), [], saver.commit, saver.record
+
+        def committing(commits):
+            commit(commits)
+            known.update(each.id for each in commits)
+
+        def recording(where, expected, records):
+            early.extend(records.keys() - known)
+            return record(where, expected, records)
+
+        saver.commit, saver.record = committing, recording
+        app = graph.compile(checkpointer=saver, schedule="ready", budget=Budget(calls=100))
+        asyncio.run(app.ainvoke(EMPTY, CONFIG, durability="async"))
+    assert known
+    assert not early
 
 
 def test_a_fork_carries_what_was_spent_until_then(drive, saver):
