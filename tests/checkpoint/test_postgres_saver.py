@@ -571,7 +571,7 @@ def test_a_connection_handed_in_stays_open_and_as_it_was(postgres, autocommit):
         assert not connection.closed
     with pytest.raises(StorageError, match="closed: hand in a pool"):
         saver.head(address("t", ""))
-    with pytest.raises(StorageError, match="open another"):
+    with pytest.raises(StorageError, match="Open another"):
         other.head(address("t", ""))
 
 
