@@ -387,14 +387,14 @@ def test_what_cannot_be_repeated_says_that_its_outcome_is_not_known(proxy, postg
 
 
 def test_a_silent_server_is_given_up_in_time(proxy, postgres):
-    with PostgresSaver.from_conn_string(proxy.address(postgres), pool_size=1, timeout=0.5) as saver:
+    with PostgresSaver.from_conn_string(proxy.address(postgres), pool_size=1, timeout=2) as saver:
         run = running(saver)
         run.step("0", a=1)
         proxy.lose = "both"
         began = monotonic()
-        with pytest.raises(ConnectionLostError, match=r"did not answer within 0.5 s.*is not known"):
+        with pytest.raises(ConnectionLostError, match=r"did not answer within 2 s.*is not known"):
             run.step("1", a=2)
-        assert monotonic() - began < 2
+        assert monotonic() - began < 5
         proxy.lose = None
         assert ids(saver) == ["0"]
         run.step("1", a=2)
