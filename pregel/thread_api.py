@@ -442,14 +442,15 @@ class StoredThreads(Generic[ValuesT]):
         from .drivers.spending import read_spent
 
         saver, where = self._thread(config)
-        return read_spent(saver.get_tuple(where))
+        return read_spent(run_steps(find_whole(saver, where, WAITS)))
 
     async def aget_spent(self, config: AnyConfig) -> dict[str, float]:
         """`get_spent` for coroutines."""
+        from .drivers.awaits import AWAITS
         from .drivers.spending import read_spent
 
         saver, where = self._thread(config)
-        return read_spent(await saver.aget_tuple(where))
+        return read_spent(await arun_steps(find_whole(saver, where, AWAITS)))
 
     def _thread(self, config: AnyConfig) -> tuple[BaseCheckpointSaver, RunnableConfig]:
         if not isinstance(self.checkpointer, BaseCheckpointSaver):

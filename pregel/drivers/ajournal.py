@@ -74,11 +74,6 @@ class AsyncJournal(Journal):
         saver: Any = self._thread.saver
         return saver.atransact
 
-    @property
-    def is_busy(self) -> bool:
-        """`Journal.is_busy`: the event loop's own lane."""
-        return bool(self._queue) or self._is_draining()
-
     def can_wait(self) -> bool:
         """Return whether this is another thread: waiting on the loop itself would deadlock."""
         return asyncio._get_running_loop() is not self._loop

@@ -251,20 +251,13 @@ class Driver:
         self.slice_end = yield self.slices.give_way()
 
     def _save_in_background(self, journal: Journal, save: Save) -> Steps[None]:
-        """Store while the next superstep runs: so one at most is unsaved. Before tasks that are at
-        work meanwhile (schedule="ready") can record anything beside it."""
-        first, busy = self._run.program.starts_ready, journal.is_busy
-        if first:
-            journal.post(save)
+        """Store while the next superstep runs: so one at most is unsaved."""
         try:
-            if busy or not first:
-                yield journal.flush()
-            journal.check()
+            yield journal.flush()
         except BaseException:
             self._run.output.drop_chunks()
             raise
-        if not first:
-            journal.post(save)
+        journal.post(save)
 
     def _run_batch(self, effect: Work) -> Steps[None]:
         """Start tasks beside those at work, and wait for one of all, or for all if nobody waits for

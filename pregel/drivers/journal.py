@@ -253,11 +253,6 @@ class Journal:
         """Whether what came last is held until more comes."""
         return bool(self._queue) and self._queue[-1].held
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether anything is not stored yet."""
-        return bool(self._queue) or self._lane.locked()
-
     def can_wait(self) -> bool:
         """Whether `store` may wait here, instead of giving what is to be awaited."""
         return True

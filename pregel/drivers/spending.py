@@ -1,9 +1,10 @@
 """What a run spends of its budgets: reserved before a call, settled after it.
 
-Each reservation has a record beside the checkpoint of its superstep, which is stored before the
-call, and another of what it has spent, stored after it. The channel `__spent__` gets the total when
-a task ends. So the total is that of the channel and of the records beside its checkpoint, whatever
-is killed. Runs around a run count what it spends in the same way, each for itself.
+Each change of the total is an event, and events are numbered. A reservation has a record beside the
+checkpoint at which its task has started, which is stored before the call, and after it another of
+how much more or less it has spent. The channel `__spent__` gets the total, and the number of the
+last event, when a task ends. So the total is that of the channel and of the records of later
+events, whatever is killed. Runs around a run count what it spends in the same way, each for itself.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from itertools import count
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -39,50 +39,46 @@ _MORE = "more "
 
 
 class _Place(NamedTuple):
-    """Stands for the task of a record that belongs to a checkpoint."""
+    """Stands for the task of records that belong to a run."""
 
-    id: str
+    id: str = ""
     name: str = "budget"
 
 
-_NUMBER = "number"
-"""In a record: which reservation beside its checkpoint it is of."""
+_PLACE: Any = _Place()
 
 
-def _record_keys(number: int) -> tuple[str, str]:
-    """The keys of the records of what a call has reserved, and of what it has spent. Records are
-    not replaced: the first counts."""
-    return f"\0budget\0{number}", f"\0budget\0{number} settled"
+def _record_key(event: float) -> str:
+    return f"\0budget\0{event:.0f}"
 
 
-def _find_records(place: str, records: Iterable[tuple[str, Any]]) -> dict[int, Amounts]:
-    """Return what was reserved beside a checkpoint, or spent instead, by number. Some numbers are
-    missing: those of calls that were refused, or whose process died before they were recorded.
+def _find_records(total: Amounts, records: Iterable[tuple[str, Any]]) -> list[Amounts]:
+    """Return what records add to a total: those of events that it does not count yet.
 
     Args:
         records: what effects have returned, by the ids of their records.
     """
-    found: dict[int, Amounts] = {}
+    found = {}
     for id, value in records:
-        if isinstance(value, dict) and isinstance(number := value.get(_NUMBER), int):
-            keys = _record_keys(number)
-            reserved, settled = (effect_id(place, ONCE, key) for key in keys)
-            if id == settled or (id == reserved and number not in found):
-                found[number] = {unit: value[unit] for unit in value if unit != _NUMBER}
-    return found
+        event = value.get(EVENTS) if isinstance(value, dict) else None
+        if isinstance(event, int) and id == effect_id(_PLACE.id, ONCE, _record_key(event)):
+            found[id] = value
+    counted = total.get(EVENTS, 0)
+    return [value for value in found.values() if value[EVENTS] > counted]
 
 
 def read_spent(found: Any) -> dict[str, float]:
     """Return what a thread has spent, by unit.
 
     Args:
-        found: its checkpoint, with what is recorded beside it; None for a new thread.
+        found: its checkpoint, with what is recorded beside it and where the tasks under way in it
+            have started; None for a new thread.
     """
     if found is None:
         return {}
     records = ((id, value) for id, name, value in found.pending_writes or () if name == RETURN)
-    beside = _find_records(found.checkpoint["id"], records)
-    total = add([found.checkpoint["channel_values"].get(SPENT) or {}, *beside.values()])
+    total = found.checkpoint["channel_values"].get(SPENT) or {}
+    total = add((total, *_find_records(total, records)))
     return {unit: amount for unit, amount in total.items() if unit in UNITS}
 
 
@@ -107,14 +103,13 @@ class Meter:
         self._largest: dict[str, float] = {}
         channel = run.machine.channels.get(SPENT)  # None: it is a budget of this call
         stored = {} if channel is None else channel.get()
-        records = self._find_recorded()
-        self._numbers = count(max(records, default=0) + 1)
-        self.total: dict[str, float] = add((stored, *records.values()))
-        # It is later than what tasks beside the checkpoint have written.
-        written = (dict(each.writes).get(SPENT) or {} for each in run.ledger.values())
-        events = max([stored.get(EVENTS, 0), *(each.get(EVENTS, 0) for each in written)])
-        if records:
-            self.total[EVENTS] = events + 1
+        records = self._find_recorded(stored)
+        self.total: dict[str, float] = add((stored, *records))
+        # It is later than all that is recorded, and what tasks beside the checkpoint have written.
+        written = [dict(each.writes).get(SPENT) for each in run.ledger.values()]
+        later = [*records, *filter(None, written)]
+        if later:
+            self.total[EVENTS] = 1 + max(each.get(EVENTS, 0) for each in (stored, *later))
         self._base = dict(self.total)
 
     @cached_property
@@ -122,22 +117,22 @@ class Meter:
         """What threads share."""
         return [Account(self.run, each) for each in self.prices if each.is_shared]
 
-    def _find_recorded(self) -> dict[int, Amounts]:
-        """What is recorded beside the checkpoint from which the run goes on. A fork does not count
-        what the other branch spends."""
-        position, ledger = self.run.position, self.run.ledger.items()
-        if not position.at_head:
-            return {}
+    def _find_recorded(self, total: Amounts) -> list[Amounts]:
+        """What is recorded where the run goes on. A fork does not count what the other branch
+        spends."""
+        if self.run.position.loaded_head is None:
+            return []
+        ledger = self.run.ledger.items()
         records = ((id, dict(each.writes).get(RETURN)) for id, each in ledger)
-        return _find_records(position.saved_id or "", records)
+        return _find_records(total, records)
 
     def reserve(
-        self, task: Task, node: str, amounts: Amounts | None, *, swaps: bool
+        self, task: Task, place: tuple[Run, str], amounts: Amounts | None, *, swaps: bool
     ) -> Reservation:
         """Count a call that is to begin.
 
         Args:
-            node: the node of this run in which it is made.
+            place: this run as the task around the call sees it, and its node.
             amounts: what it will spend, if that is known; else it is estimated.
             swaps: `choose` has been asked, so budgets that name another model are not empty.
 
@@ -146,13 +141,14 @@ class Meter:
             GraphInterrupt: a person is asked for more.
         """
         waited: list[Any] = []
+        run, node = place
         while True:
             with self._lock:
                 budgets = (b for b in self.budgets if not (swaps and callable(b.on_empty)))
                 empty = self._find_empty(budgets, node)
                 if empty is None:
-                    return self._note(self.estimate(amounts), waited, node)
-            waited += self._ask_for_more(task, *empty)._waited
+                    return self._note(run, self.estimate(amounts), waited, node)
+            waited += self._ask_for_more(run, task, *empty)._waited
 
     def estimate(self, amounts: Amounts | None) -> Amounts:
         """Return what a call reserves: `amounts`, if they are known."""
@@ -164,19 +160,25 @@ class Meter:
             return dict(amounts)
         return {**amounts, **{f"{unit} of {node}": amounts[unit] for unit in amounts}}
 
-    def _note(self, amounts: Amounts, waited: list[Any], node: str = "") -> Reservation:
+    def _note(
+        self, run: Run, amounts: Amounts, waited: list[Any], node: str = ""
+    ) -> Reservation:
         amounts = self._by_node(amounts, node)
-        self.total = add((self.total, amounts, {EVENTS: 1}))
-        return Reservation(self, next(self._numbers), amounts, waited, node)
+        return Reservation(self, run, self._count(amounts), amounts, waited, node)
 
-    def _ask_for_more(self, task: Task, budget: Budget, unit: str) -> Reservation:
+    def _count(self, amounts: Amounts) -> Amounts:
+        """Add amounts to the total. Returns them as they are recorded."""
+        self.total = add((self.total, amounts, {EVENTS: 1}))
+        return {**amounts, EVENTS: self.total[EVENTS]}
+
+    def _ask_for_more(self, run: Run, task: Task, budget: Budget, unit: str) -> Reservation:
         with self._lock:
             spent = self.spent(budget, unit)
             limit = self.limit(budget, unit)
             unit = budget.unit_of(unit)
         more = _ask_for_more(task, budget, (unit, spent, limit), f"budget {unit} {limit:g}")
         with self._lock:
-            granted = self._note({_MORE + unit: more}, [])
+            granted = self._note(run, {_MORE + unit: more}, [])
         granted.save()
         return granted
 
@@ -211,17 +213,15 @@ class Meter:
                     )
         return model
 
-    def settle(self, reserved: Amounts, amounts: Amounts, node: str) -> dict[str, float]:
-        """Replace what was reserved by what was spent; return this."""
+    def settle(self, reserved: Amounts, amounts: Amounts, node: str) -> Amounts:
+        """Replace what was reserved by what was spent; return the difference, as it is recorded."""
         amounts = self._by_node(amounts, node)
         with self._lock:
-            back = {unit: -amount for unit, amount in reserved.items()}
-            self.total = add((self.total, amounts, back, {EVENTS: 1}))
             largest = self._largest
             self._largest = {
                 unit: max(amounts.get(unit, 0), largest.get(unit, 0)) for unit in UNITS
             }
-        return amounts
+            return self._count(add((amounts, {unit: -reserved[unit] for unit in reserved})))
 
 
 def _ask_for_more(
@@ -260,30 +260,29 @@ class Reservation:
     def __init__(
         self,
         meter: Meter,
-        number: int,
+        run: Run,
+        record: Amounts,
         amounts: Amounts,
         waited: list[Any],
         node: str,
     ) -> None:
         self.meter: Meter = meter
         self.node: str = node
+        self._run, self._record = run, record
         self._amounts, self._waited = amounts, waited
-        self._number = number
-        run, place = meter.run, _Place(meter.run.position.saved_id or "")
-        self._reserved, self._settled = (
-            record_of(run, meter.results, place, ONCE, key)  # type: ignore[arg-type]
-            for key in _record_keys(number)
-        )
 
     def save(self) -> list[Any]:
         """Record it; return what is to be awaited."""
-        self._waited.append(self._reserved.save({**self._amounts, _NUMBER: self._number}))
+        self._waited.append(self._save(self._record))
         return [each for each in self._waited if each is not None]
 
     def settle(self, amounts: Amounts) -> Any:
         """Record what was spent; on an event loop, what is to be awaited."""
-        spent = self.meter.settle(self._amounts, amounts, self.node)
-        return self._settled.save({**spent, _NUMBER: self._number})
+        return self._save(self.meter.settle(self._amounts, amounts, self.node))
+
+    def _save(self, record: Amounts) -> Any:
+        key = _record_key(record[EVENTS])
+        return record_of(self._run, self.meter.results, _PLACE, ONCE, key).save(record)
 
 
 class Account:
@@ -403,10 +402,12 @@ class Spend:
     """One call that spends, by all the runs around it that have a budget.
 
     Args:
-        meters: those of the runs, each with the node of that run in which the call is made.
+        meters: those of the runs, each with the place of the call; see `Meter.reserve`.
     """
 
-    def __init__(self, task: Task, meters: list[tuple[Meter, str]], *, awaits: bool) -> None:
+    def __init__(
+        self, task: Task, meters: list[tuple[Meter, tuple[Run, str]]], *, awaits: bool
+    ) -> None:
         self._task, self._meters, self._awaits = task, meters, awaits
         self._drive: Any = arun_steps if awaits else run_steps
         self._reserved: list[Reservation] = []
@@ -418,7 +419,7 @@ class Spend:
         Raises:
             BudgetExceededError: a budget is empty.
         """
-        for meter, node in self._meters:
+        for meter, (_, node) in self._meters:
             model = meter.choose(self._task, node, model)
         return model
 
@@ -435,8 +436,8 @@ class Spend:
 
     def _reserve(self, amounts: Amounts | None, swaps: bool) -> Steps[Any]:
         try:
-            for meter, node in self._meters:
-                self._reserved.append(meter.reserve(self._task, node, amounts, swaps=swaps))
+            for meter, place in self._meters:
+                self._reserved.append(meter.reserve(self._task, place, amounts, swaps=swaps))
             for meter, _ in self._meters:
                 for account in meter.accounts:
                     given = meter.estimate(amounts)
@@ -487,7 +488,7 @@ def begin_spend(task: Task, *, awaits: bool) -> Spend | None:
     while around is not None:
         run = run_of(around)
         if run.settings.graph.budgets:
-            meters.append((run.calls.find_meter(), around.of_node or around.name))
+            meters.append((run.calls.find_meter(), (run, around.of_node or around.name)))
         around = run.parent
     if not meters:
         return None

@@ -29,6 +29,7 @@ import stategraph.pregel.schedule.machine as machine
 import stategraph.pregel.task.ids as ids
 import stategraph.pregel.task.interrupts as interrupts
 import stategraph.pregel.task.task as task
+from stategraph.pregel.budgets import EVENTS
 from stategraph.pregel.run.ledger import Ledger
 from stategraph.pregel.run.recording import Recording
 
@@ -341,9 +342,9 @@ def gaps_end_the_count_of_a_budget(stack: ExitStack):
     """What calls have spent is not counted behind one that was refused, or killed before it was recorded."""
     find = spending._find_records
 
-    def find_in_a_row(place, records):
-        found = find(place, records)
-        return {number: found[number] for number in takewhile(found.__contains__, count(1))}
+    def find_in_a_row(total, records):
+        found = {each[EVENTS]: each for each in find(total, records)}
+        return [found[event] for event in takewhile(found.__contains__, count(total.get(EVENTS, 0) + 1))]
 
     swap(stack, spending, "_find_records", find_in_a_row)
 

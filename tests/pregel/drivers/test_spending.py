@@ -30,6 +30,7 @@ from stategraph import (
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.graph import acall_model, call_model
 from stategraph.pregel.errors import InvalidGraphError
+from stategraph.pregel.run.commits import CommitBuilder
 
 CONFIG = thread_config("1")
 PRICES = {"small": (100_000.0, 200_000.0), "large": (1_000_000.0, 2_000_000.0)}
@@ -298,6 +299,58 @@ def test_nothing_is_recorded_beside_a_checkpoint_that_is_not_stored_yet(tmp_path
         asyncio.run(app.ainvoke(EMPTY, CONFIG, durability="async"))
     assert known
     assert not early
+
+
+@pytest.mark.parametrize("durability", ["sync", "async"])
+@pytest.mark.parametrize("while_built", [False, True])
+def test_what_is_spent_while_a_step_ends_is_counted_after_a_crash(tmp_path, monkeypatch, durability, while_built):
+    """A call of a model on another thread comes between the end of a task and the storing of its step."""
+    asks, asked, dies = threading.Event(), threading.Event(), threading.Event()
+    build, commit_of = CommitBuilder.build, SqliteSaver.commit
+
+    def building(self, machine, source, writes, *rest):
+        commit = None if while_built else build(self, machine, source, writes, *rest)
+        if begun.is_set() and not asks.is_set():  # the step that a has ended
+            asks.set()
+            assert asked.wait(10)
+            dies.set()
+        return commit or build(self, machine, source, writes, *rest)
+
+    model = Model(work=asked.set)
+    begun = threading.Event()
+
+    def a(state):
+        assert begun.wait(10)
+        return {"log": ["a"]}
+
+    def b(state):
+        begun.set()
+        assert asks.wait(10)
+        return asking(Drive(is_async=False), model)(state)
+
+    app_of = graph_of(Log, "S>a>c S>b", a=a, b=b).compile
+    path, budget = str(tmp_path / "threads.db"), Budget(calls=100)
+
+    def committing(self, commits):
+        commit_of(self, commits)
+        if dies.is_set():
+            saver.commit = saver.record = gone
+            raise Died
+
+    def gone(*given):
+        raise Died
+
+    with SqliteSaver.from_conn_string(path) as saver, monkeypatch.context() as patch:
+        patch.setattr(CommitBuilder, "build", building)
+        patch.setattr(SqliteSaver, "commit", committing)
+        with pytest.raises(Died):
+            app_of(checkpointer=saver, schedule="ready", budget=budget).invoke(EMPTY, CONFIG, durability=durability)
+    assert dies.is_set()
+    with SqliteSaver.from_conn_string(path) as saver:
+        app = app_of(checkpointer=saver, schedule="ready", budget=budget)
+        assert app.get_spent(CONFIG)["calls"] == model.calls == 1
+        assert sorted(app.invoke(None, CONFIG)["log"]) == ["a", "c", "small"]
+        assert app.get_spent(CONFIG)["calls"] == model.calls == 2
 
 
 def test_a_fork_carries_what_was_spent_until_then(drive, saver):

@@ -12,6 +12,7 @@ import stategraph.pregel.drivers.spending as spending
 from stategraph import START, Budget, InMemorySaver, Send
 from stategraph.graph import call_model
 from stategraph.graph.messages import MessagesState
+from stategraph.pregel.budgets import EVENTS
 from stategraph.pregel.drivers.spending import Meter, Reservation
 
 pytestmark = pytest.mark.trial
@@ -25,7 +26,7 @@ def reserved_in_memory_only(patch):
 
 def records_not_counted(patch):
     """What is recorded beside the checkpoint is not added to the channel."""
-    patch.setattr(Meter, "_find_recorded", lambda self: {})
+    patch.setattr(Meter, "_find_recorded", lambda self, total: [])
 
 
 def never_settled(patch):
@@ -38,9 +39,9 @@ def gaps_end_the_search(patch):
     """What is recorded behind a call that died before it was recorded is not counted."""
     found = spending._find_records
 
-    def find(place, records):
-        records = found(place, records)
-        return {number: records[number] for number in takewhile(records.__contains__, count(1))}
+    def find(total, records):
+        records = {each[EVENTS]: each for each in found(total, records)}
+        return [records[event] for event in takewhile(records.__contains__, count(total.get(EVENTS, 0) + 1))]
 
     patch.setattr(spending, "_find_records", find)
 
