@@ -1,6 +1,7 @@
 """The site is built strictly, and its own search finds the right page among the first three results."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,13 +58,14 @@ QUERIES = {
 
 
 @pytest.fixture(scope="module")
-def search():
-    """The search page of the site, opened from the file system. What `make docs` has built is brought up to date."""
+def search(tmp_path_factory):
+    """The search page of the site, opened from the file system."""
     pytest.importorskip("sphinx", reason="the site is built where Sphinx is installed (extra: docs)")
-    sphinx = [sys.executable, "-P", "-m", "sphinx", "-qnW", "--keep-going", "-b", "html", "-d", "build/docs-cache"]
-    subprocess.run([*sphinx, "docs", "build/docs"], check=True, cwd=ROOT, timeout=600)
+    site = tmp_path_factory.mktemp("site")
+    sphinx = [sys.executable, "-P", "-m", "sphinx", "-EqnW", "--keep-going", "-b", "html", "-d", str(site / "cache")]
+    subprocess.run([*sphinx, str(ROOT / "docs"), str(site / "html")], check=True, env=os.environ, timeout=600)
     with browsing() as browser:
-        browser.open(ROOT / "build/docs/search.html")
+        browser.open(site / "html/search.html")
         while not browser.run("Search.hasIndex()"):
             pass
         yield browser

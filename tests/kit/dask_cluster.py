@@ -1,5 +1,7 @@
 """A Dask cluster of two worker processes, and what the suite of executors asks of its place: fixtures to be imported."""
 
+from contextlib import suppress
+
 import pytest
 
 from kit.drive import Drive
@@ -34,13 +36,14 @@ def client():
 
 @pytest.fixture(autouse=True)
 def all_workers(client):
-    """Those that an earlier test has killed are back; a nanny whose worker dies while it starts gives up."""
+    """Those that an earlier test has killed are back; a nanny whose worker dies while it starts gives up. The cluster drops
+    a nanny whose worker is not back after 15 seconds, though that may just have come; the scheduler counts both."""
     for _ in range(10):
         client.cluster.scale(2)
-        try:
-            return client.wait_for_workers(2, timeout=LONG / 10)
-        except TimeoutError:
-            continue
+        with suppress(TimeoutError):
+            client.wait_for_workers(2, timeout=LONG / 10)
+            if len(client.cluster.workers) == len(client.run(int, on_error="ignore")) == 2:
+                return
     raise TimeoutError("the workers do not come back")
 
 
