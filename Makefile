@@ -10,7 +10,7 @@ ARGS ?=
 WORKERS = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 ON_ALL_CORES = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PIP = -m pip --disable-pip-version-check -qq
-# Needs a tenth of pip's time, but reads no pip.conf.
+# uv needs a tenth of pip's time. It reads no pip.conf.
 UV = .venv/bin/uv pip install -q --python
 # Tests start hundreds of Python processes, and each worker of pytest rewrites all test files: bytecode is kept.
 export PYTHONDONTWRITEBYTECODE =

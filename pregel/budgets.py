@@ -18,9 +18,8 @@ class Budget:
 
     A call begins only while less than the limit is spent. What other calls under way will spend is
     estimated by the largest one since the run began or was resumed, so parallel branches overshoot
-    by at most one call each.
-    What is spent is stored before and after each call: a call whose outcome is unknown after a
-    crash counts with that estimate.
+    by at most one call each. What is spent is stored before and after each call: a call whose
+    outcome is unknown after a crash counts with that estimate.
 
     Args:
         usd: dollars, by `prices`, or as `runtime.spend(usd=...)` says.
