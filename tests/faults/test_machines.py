@@ -4,6 +4,7 @@ twice.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
@@ -14,7 +15,7 @@ import psycopg
 import pytest
 from kit import cluster, machines
 from kit.fleet import Fleet, counting, judged, until
-from kit.graphs import thread_config
+from kit.graphs import Log, graph_of, thread_config
 from kit.machines import Host, Network
 from psycopg import Connection
 
@@ -211,6 +212,25 @@ def suppressed(opened):
     """A transaction whose connection breaks before its end."""
     with suppress(StorageError), opened as session:
         yield session
+
+
+def test_no_thread_that_was_started_on_a_machine_runs_a_task_elsewhere(site):
+    at_work = threading.Barrier(2)  # so that one of two tasks is on a thread that the engine keeps
+
+    def look(state):
+        at_work.wait(10)
+        return {"log": [os.readlink("/proc/thread-self/ns/net")]}
+
+    app = graph_of(Log, "S>a S>b", a=look, b=look).compile()
+
+    def places():
+        return {*app.invoke({"log": []})["log"], os.readlink("/proc/thread-self/ns/net")}
+
+    there = places()
+    with machines.outside():
+        here = places()
+    assert len(there) == len(here) == 1
+    assert there != here
 
 
 @pytest.mark.trial

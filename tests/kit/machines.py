@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
@@ -21,6 +22,7 @@ import pytest
 
 from kit import cluster
 from kit.lossy_link import BadLine, tap
+from stategraph.pregel.drivers.pool import POOL
 
 REQUIRED = "STATEGRAPH_REQUIRE_NAMESPACES"
 NAMED = Path("/run/netns")  # where `ip netns` keeps its namespaces
@@ -54,10 +56,31 @@ def _move(place):
 def _moved(place):
     with OWN.open() as before:
         _move(place)
+        _bring_workers(place)
         try:
             yield
         finally:
             _move(before.fileno())
+            _bring_workers(before.fileno())
+
+
+def _bring_workers(place):
+    """Move the threads that the engine keeps for tasks as well: they serve all who are in this process."""
+    deadline = time.monotonic() + 1  # one that an abandoned task keeps busy stays where it is
+    while POOL._idle < sum(thread.name == "stategraph-worker" for thread in threading.enumerate()):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.001)
+    idle = POOL._idle
+    together = threading.Barrier(idle + 1)
+
+    def come():
+        _move(place)
+        together.wait(10)
+
+    for _ in range(idle):
+        POOL.submit(come)
+    together.wait(10)
 
 
 @contextmanager
