@@ -120,6 +120,7 @@ class BranchWriter(Writer):
     """
 
     routes = True
+    of_run = True  # it reads more than its node may
 
     def __init__(
         self,
@@ -134,7 +135,7 @@ class BranchWriter(Writer):
         self.body: NodeBody = spec.body
         self.keys: Sequence[str] = reads[0]
         self.coerce: Callable[[dict[str, Any]], Any] | None = reads[1]
-        self.passthrough: bool = passthrough and self.coerce is None and not scope.root
+        self.passthrough = passthrough and self.coerce is None and not scope.root
         self.root: bool = scope.root
         self.is_async: bool = spec.body.coro is not None
         self._goto = StateWriter(scope)
@@ -221,6 +222,7 @@ class BranchWriter(Writer):
 
     def state_of(self, result: Any, task: Task) -> Any:
         """What the router sees: the frozen state with this task's own writes applied."""
+        task.end_result(result)
         values = task.preview(self._reader)  # type: ignore[arg-type]
         if self.root:
             return values.get(ROOT)

@@ -355,8 +355,11 @@ class ReadyCompiler(Compiler):
 class SpentWriter(Writer):
     """Writes what the thread has spent by the end of a task into its channel."""
 
+    of_run = True
+
     def write(self, result: Any, task: Any) -> None:
         """Append one write, if the thread has spent anything."""
+        task.end_result(result)
         total = task.run.calls.find_meter().total
         if total:
             task.writes.append((SPENT, total))

@@ -34,10 +34,10 @@ from ..task.outcome import (
     accept_command,
     cache_key,
     check_untouched,
+    decode_result,
     encode_result,
     end_with_error,
     end_with_signal,
-    restore_result,
     snapshot_input,
     timeout_of,
     wait_before_retry,
@@ -157,8 +157,7 @@ def _attempt_or_cached(task: Task, key: Any, waits: Waits) -> Steps[None]:
         yield lock.acquire()
         try:
             known = yield waits.ask(cache, "get", [key])
-            if key in known:
-                restore_result(task, known[key])
+            if key in known and (yield from _restore(task, known[key], waits)):
                 if task.run.observing is not None:
                     task.run.observing.find_cached(task)
                 return
@@ -166,6 +165,19 @@ def _attempt_or_cached(task: Task, key: Any, waits: Waits) -> Steps[None]:
             yield waits.ask(cache, "set", encode_result(task, key))
         finally:
             lock.release()
+
+
+def _restore(task: Task, blob: Any, waits: Waits) -> Steps[bool]:
+    """Take a cached result as the task's own, unless it does not fit this graph."""
+    found = decode_result(task, blob)
+    if found is None:
+        return False
+    task.writes, others = found
+    for writer in task.node.writers:
+        if writer.of_run:
+            yield waits.ask(writer, "write", others, task)
+    task.restore(task.writes)
+    return True
 
 
 def _attempt_and_check(task: Task, waits: Waits) -> Steps[None]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...channels.base import BaseChannel, Channel, check_kind
 from ...channels.topic import Topic
-from ...checkpoint.keys import KeyWatch, function_identity
+from ...checkpoint.keys import KeyWatch, canonical_key, function_identity
 from ..errors import InvalidGraphError, nearest
 from ..names import CACHED_WRITES, NS_END, NS_SEP, PULL, TASKS, is_reserved
 from ..policies import NodePolicies
@@ -58,7 +58,9 @@ class NodeCache:
 
     __slots__ = ("key_watch", "namespace", "policy")
 
-    def __init__(self, policy: CachePolicy, name: str, function: Any) -> None:
+    def __init__(
+        self, policy: CachePolicy, name: str, function: Any, writers: Iterable[Writer]
+    ) -> None:
         self.policy: CachePolicy = policy
         try:
             identity = function_identity(function)
@@ -68,7 +70,8 @@ class NodeCache:
             # Functions of the same name are told apart by the `key_func`, or not at all.
             named = function if hasattr(function, "__qualname__") else type(function)
             identity = f"{named.__module__}.{named.__qualname__}"
-        self.namespace: tuple[str, ...] = (CACHED_WRITES, identity, name)
+        following = canonical_key([each for writer in writers if (each := writer.identity())])
+        self.namespace: tuple[str, ...] = (CACHED_WRITES, identity, name, following)
         self.key_watch: KeyWatch = KeyWatch(name)
 
 
@@ -141,7 +144,7 @@ class CompiledNode:
         _, cache, timeout, limits = self.policies
         self.cache: NodeCache | None = None
         if cache is not None:
-            self.cache = NodeCache(cache, name, self.source)
+            self.cache = NodeCache(cache, name, self.source, self.writers)
         self.debug: bool = False
         self.guarded: bool = bool(cache or timeout or limits)
         self.hidden: bool = declared.hidden

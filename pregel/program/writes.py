@@ -64,11 +64,16 @@ class Writer:
         is_async: whether async runs use `awrite`.
         routes: it asks a router, which observers are told of.
         writes_output: whether all it writes is the output of the graph.
+        of_run: what it writes depends on the run, not on the result: a result from a cache does not
+            bring it.
+        passthrough: it reads what the result holds besides the keys of the state.
     """
 
     is_async = False
     routes = False
     writes_output = False
+    of_run = False
+    passthrough = False
 
     def write(self, result: Any, task: Any) -> None:
         """Append the writes that `result` stands for to `task.writes`.
@@ -81,6 +86,10 @@ class Writer:
     async def awrite(self, result: Any, task: Any) -> None:
         """`write` for coroutines."""
         self.write(result, task)
+
+    def identity(self) -> str:
+        """What tells its writes from those that another graph makes of the same result."""
+        return ""
 
     def check(self, channels: Mapping[str, Any]) -> Iterable[str]:
         """A sentence for every mistake that can be seen before anything runs."""
@@ -159,6 +168,10 @@ class StateWriter(Writer):
         self.keys: frozenset[str] = scope.keys
         self.fixed: tuple[Pair, ...] = tuple(fixed)
         self.root: bool = scope.root
+
+    def identity(self) -> str:
+        """The node's edges and joins."""
+        return repr(self.fixed)
 
     def write(self, result: Any, task: Any) -> None:
         """Append the updates, then where to go, then the node's fixed edges."""
@@ -498,6 +511,10 @@ class ChannelWrite(Writer):
         self.writes: list[ChannelWriteEntry | ChannelWriteTupleEntry | Send] = [
             ChannelWriteEntry(w) if isinstance(w, str) else w for w in writes
         ]
+
+    def identity(self) -> str:
+        """The channels, as far as they are told beforehand."""
+        return repr([getattr(entry, "channel", None) for entry in self.writes])
 
     def write(self, result: Any, task: Any) -> None:
         """Append what each entry makes of the result, in the order declared."""

@@ -39,6 +39,8 @@ class AttemptState:
         observed: tells observers of it, and surrounds its function; None if there are none.
         span: what the run's listener has put around it.
         signal: that of a graph inside which became the node's result.
+        result: what a node with a cache has returned, and how many writes that made; None if they
+            are all that it writes.
     """
 
     # Few attempts do more than one of these: the defaults stand here (benchmark P8).
@@ -67,6 +69,7 @@ class AttemptState:
     observed: Any = None
     span: Span | None = None
     signal: BaseException | None = None
+    result: tuple[Any, int] | None = None
 
     def begin_anew(self, number: int) -> AttemptState:
         """The state of an attempt which has done nothing yet."""

@@ -9,6 +9,7 @@ from contextlib import suppress
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any, Final
 
+from ...checkpoint.base import RETURN
 from ...checkpoint.keys import canonical_key
 from ..clock import CLOCK
 from ..errors import (
@@ -17,13 +18,16 @@ from ..errors import (
     GraphDrained,
     GraphInterrupt,
     InPlaceEditError,
+    InvalidUpdateError,
     NodeCancelledError,
     ParentCommand,
     StepTimeoutError,
     likely,
     warn,
 )
+from ..names import TASKS
 from ..program.program import NodeCache
+from ..program.writes import Pair, check_send, list_sends
 from ..types import Command, Interrupt, RetryPolicy, TimeoutPolicy
 from .attempt_state import Pause, earliest
 from .deadline import Deadline
@@ -366,17 +370,35 @@ def _watch_keys(task: Task, cached: NodeCache, key: str) -> None:
             warnings.warn(warning, RuntimeWarning, stacklevel=2)
 
 
-def restore_result(task: Task, blob: Any) -> None:
-    """Take a cached result as the task's own."""
-    task.restore([tuple(pair) for pair in task.run.settings.serde.loads(blob)])
+def decode_result(task: Task, blob: Any) -> tuple[list[Pair], dict[str, Any]] | None:
+    """What a cached result writes, and what it has besides; None if it leads to what this graph
+    lacks."""
+    writes, dropped = task.run.settings.serde.loads(blob)
+    found: list[Pair] = []
+    known = {*task.known_channels(), RETURN}
+    for name, value in writes:
+        if name not in known:
+            return None
+        if name == TASKS:
+            try:  # a race is one of this task
+                value = [check_send(send, task) for send in list_sends(value)]
+            except InvalidUpdateError:
+                return None
+        found.append((name, value))
+    return found, dropped
 
 
 def encode_result(task: Task, key: FullKey) -> dict[FullKey, Any]:
     """A finished task's result as a cache takes it; nothing if it cannot be stored."""
     cached = task.node.cache
     assert cached is not None
+    result, count = task.current.result or (None, len(task.writes))
+    known = task.known_channels()
+    others = {}
+    if isinstance(result, dict) and any(writer.passthrough for writer in task.node.writers):
+        others = {name: value for name, value in result.items() if name not in known}
     try:
-        blob = task.run.settings.serde.dumps([tuple(pair) for pair in task.writes])
+        blob = task.run.settings.serde.dumps(([list(pair) for pair in task.writes[:count]], others))
     except Exception as error:
         warnings.warn(f"node {task.name!r}: the result was not cached: {error}", stacklevel=2)
         return {}

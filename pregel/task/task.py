@@ -414,6 +414,11 @@ class Task:
         self.discard()
         self.noted = self.current.begin_anew(self.attempt + 1)
 
+    def end_result(self, result: Any) -> None:
+        """Note that what follows is not written because of the result."""
+        if self.node.cache is not None and self.current.result is None:
+            self.current.result = result, len(self.writes)
+
     def finish(self) -> None:
         """Mark it as finished: its writes count."""
         self.finished = True

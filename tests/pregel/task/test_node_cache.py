@@ -13,12 +13,15 @@ from typing_extensions import TypedDict
 
 from stategraph import (
     START,
+    Budget,
     CachePolicy,
     Command,
     GraphWarning,
     InMemoryCache,
     InMemorySaver,
+    InvalidUpdateError,
     RetryPolicy,
+    Runtime,
     Send,
     StateGraph,
     entrypoint,
@@ -406,6 +409,103 @@ def test_where_to_go_is_replayed(drive):
     app = graph.compile(cache=InMemoryCache())
     assert [drive.invoke(app, {"n": 1})["log"] for _ in range(2)] == [["go", "a", 5]] * 2
     assert CALLS == ["go"]
+
+
+def wired(cache, edge=None, ends=("a", "b"), route=None, node=note, **more):
+    """`node` with a cache policy, and nodes that it may lead to."""
+    graph = StateGraph(State, **more.pop("graph", {})).add_edge(START, "node")
+    graph.add_node("node", node, cache_policy=CachePolicy(), destinations=ends, **more.pop("node_options", {}))
+    for end in ends:
+        graph.add_node(end, lambda state, end=end: {"log": [end]})
+    if edge is not None:
+        graph.add_edge("node", edge)
+    if route is not None:
+        graph.add_conditional_edges("node", route, list(ends))
+    return graph.compile(cache=cache, **more)
+
+
+def test_edges_and_routers_are_those_of_the_graph_at_hand(drive):
+    cache = InMemoryCache()
+    for edge in ("a", "b"):
+        assert drive.invoke(wired(cache, edge), {"n": 1})["log"][1:] == [edge]
+    for end in ("a", "b"):
+        assert drive.invoke(wired(cache, route=lambda state, end=end: end), {"n": 1})["log"][1:] == [end]
+
+
+class Narrow(TypedDict):
+    n: int
+
+
+def route_by_log(state: State):
+    return "a" if "x" in state["log"] else "b"
+
+
+def test_a_router_that_reads_more_than_its_node_is_asked_again(drive):
+    app = wired(InMemoryCache(), route=route_by_log, node_options={"input_schema": Narrow})
+    for log, end in ("x", "a"), ("y", "b"):
+        assert drive.invoke(app, {"n": 1, "log": [log]})["log"] == [log, 1, end]
+    assert CALLS == [1]
+
+
+def leave(state):
+    CALLS.append("leave")
+    return {"log": [], "end": "b"}
+
+
+def test_a_router_sees_what_the_state_lacks_from_a_cache_as_well(drive):
+    async def route(state):
+        return state["end"]
+
+    app = wired(InMemoryCache(), node=leave, route=lambda state: state["end"], graph={"extra_keys": "ignore"})
+    assert [drive.invoke(app, {"n": 1})["log"] for _ in range(2)] == [["b"]] * 2
+    app = wired(InMemoryCache(), node=leave, route=route, graph={"extra_keys": "ignore"})
+    assert [asyncio.run(app.ainvoke({"n": 1}))["log"] for _ in range(2)] == [["b"]] * 2
+    assert CALLS == ["leave"] * 2
+
+
+@pytest.mark.parametrize("goto", ["a", [Send("a", {"n": 5})]])
+def test_what_leads_to_nodes_that_the_graph_lacks_is_not_used(drive, goto):
+    global GOTO
+    cache, GOTO = InMemoryCache(), goto
+    assert drive.invoke(wired(cache, node=go_there), {"n": 1})["log"] == ["a"]
+    with pytest.raises(InvalidUpdateError, match="the unknown node 'a'"):
+        drive.invoke(wired(cache, node=go_there, ends=()), {"n": 1})
+
+
+GOTO: Any = None
+
+
+def go_there(state):
+    return Command(goto=GOTO)
+
+
+def spend(state, runtime: Runtime):
+    CALLS.append("spend")
+    runtime.spend(usd=1)
+    return {"log": ["paid"]}
+
+
+async def aspend(state, runtime: Runtime):
+    CALLS.append("spend")
+    await runtime.aspend(usd=1)
+    return {"log": ["paid"]}
+
+
+def test_what_a_result_has_cost_stays_with_the_thread_that_paid(drive, local_saver):
+    cache, node = InMemoryCache(), aspend if drive.is_async else spend
+    narrow = {"input_schema": Narrow}
+    app = wired(cache, node=node, checkpointer=local_saver, budget=Budget(usd=5), node_options=narrow)
+    first, second = thread_config("1"), thread_config("2")
+    for n in (1, 2, 3):
+        drive.invoke(app, {"n": n}, first)
+    drive.invoke(app, {"n": 4}, second)
+    for n in (3, 1):
+        assert drive.invoke(app, {"n": n}, second)["log"][-1] == "paid"
+    assert drive.invoke(app, {"n": 4}, first)["log"][-1] == "paid"
+    assert [drive.call(app, "get_spent", each)["usd"] for each in (first, second)] == [3, 1]
+    free = wired(cache, node=node, node_options=narrow)  # it has no budget
+    assert drive.invoke(free, {"n": 1}, thread_config("3"))["log"] == ["paid"]
+    assert CALLS == ["spend"] * 4
 
 
 def test_what_cannot_be_stored_is_not_and_a_warning_says_so(drive):
