@@ -74,8 +74,6 @@ class Recording:
                 self._ended.update(each.id for task in tasks for each in (task, task.cause or task))
                 self._ended.update(task.id for task in open_.lost)
                 self._move_claim(tasks, open_.lost)
-            elif open_ is not None:
-                machine.identify()  # tasks of one path may be open at once
             return None
         if open_ is not None:
             commits.describe(UNDER_WAY, bool(open_) or None)

@@ -29,9 +29,9 @@ from stategraph import (
 )
 
 
-def inner(ran=None, checkpointer=None, **nodes):
+def inner(ran=None, checkpointer=None, **more):
     """s, then i asks."""
-    bodies = {"s": says("s", ran), "i": asks("i", ran), **nodes}
+    bodies = {"s": says("s", ran), "i": asks("i", ran), **more}
     return graph("S>s>i", **bodies, checkpointer=checkpointer)
 
 
@@ -177,12 +177,13 @@ def test_a_history_of_its_own_needs_a_saver_above_to_be_kept(drive):
         drive.invoke(plain(checkpointer=True), {}, CONFIG)
 
 
-def test_a_graph_without_checkpoints_starts_over_on_resume(drive):
+@each_schedule
+def test_a_graph_without_checkpoints_starts_over_on_resume(drive, schedule):
     ran = Ran()
-    thread = drive.on(graph("S>n", n=calls(inner(ran, checkpointer=False), ran)))
-    thread.invoke({})
+    thread = drive.on(graph("S>n", n=calls(inner(ran, checkpointer=False, schedule=schedule), ran)))
+    question = ids(thread.invoke({}))["i?"]
     assert thread.state.tasks[0].state is None
-    assert thread.resume("A")["log"] == [["s", ("i", "A")]]
+    assert thread.resume({question: "A"})["log"] == [["s", ("i", "A")]]
     assert ran == ["holder", "s", "i", "holder", "s", "i"]
 
 
