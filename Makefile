@@ -32,9 +32,9 @@ demo: .venv/base ## a graph reads a folder (FOLDER=..., else the standard librar
 test: .venv/stamp ## what to run after a change, on all cores (the differential tests too, once `make peer` was run)
 	@.venv/bin/python -P -m pytest $(or $(ARGS),$(ON_ALL_CORES))
 
-# What holds the clock runs first, and alone.
+# What holds the clock runs first, and alone; only its files are collected.
 trials: .venv/trials ## the long tests that `make test` leaves out: planted bugs, kills, clusters, notebooks
-	@$(if $(ARGS),,.venv/bin/python -P -m pytest -m "trial and clock")
+	@$(if $(ARGS),,.venv/bin/python -P -m pytest -m "trial and clock" $(shell grep -rl --include='test_*.py' mark.clock tests))
 	@.venv/bin/python -P -m pytest $(or $(and $(ARGS),-m trial $(ARGS)),-m "trial and not clock" $(ON_ALL_CORES))
 
 check: ## all that CI does: installs what it needs

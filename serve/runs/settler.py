@@ -4,17 +4,19 @@ again. With workers any server may be the first to notice, and several may at on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...checkpoint.errors import DamagedError, UnknownTypeError
 from ...pregel.app import Pregel
 from ...pregel.names import COPY
-from ...workers import JobResult, Queue
-from ...workers.jobs import OPEN
+from ...workers.jobs import OPEN, JobResult
 from ..encode import describe_error, with_questions
 from ..records import TAKEN_BACK, Put, Record, Records, now
 from ..webhooks import delivery_of
 from .runner import Stop
+
+if TYPE_CHECKING:
+    from ...workers import Queue  # psycopg: a server without a queue starts sooner
 
 _STATUS: Final = {
     "waiting": "pending",
