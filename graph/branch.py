@@ -222,7 +222,8 @@ class BranchWriter(Writer):
 
     def state_of(self, result: Any, task: Task) -> Any:
         """What the router sees: the frozen state with this task's own writes applied."""
-        task.end_result(result)
+        if task.node.cache is not None:
+            task.end_result(result)
         values = task.preview(self._reader)  # type: ignore[arg-type]
         if self.root:
             return values.get(ROOT)

@@ -359,7 +359,8 @@ class SpentWriter(Writer):
 
     def write(self, result: Any, task: Any) -> None:
         """Append one write, if the thread has spent anything."""
-        task.end_result(result)
+        if task.node.cache is not None:
+            task.end_result(result)
         total = task.run.calls.find_meter().total
         if total:
             task.writes.append((SPENT, total))

@@ -416,7 +416,7 @@ class Task:
 
     def end_result(self, result: Any) -> None:
         """Note that what follows is not written because of the result."""
-        if self.node.cache is not None and self.current.result is None:
+        if self.current.result is None:
             self.current.result = result, len(self.writes)
 
     def finish(self) -> None:
