@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, Final, Literal
 
 from .errors import InvalidGraphError, nearest, warn
@@ -70,8 +71,17 @@ class Budget:
                 f"Budget(on_empty=...) must be 'stop', 'ask' or a function, got {self.on_empty!r}"
             )
 
+        if not isinstance(self.prices, Mapping):
+            raise ValueError(
+                "Budget(prices=...) must be a dict of a pair of dollars for each model, got "
+                f"{self.prices!r}"
+            )
         for model, price in self.prices.items():
-            if not isinstance(price, Sequence) or len(price) != 2:
+            if (
+                not isinstance(price, Sequence)
+                or len(price) != 2
+                or not all(isinstance(each, (int, float)) for each in price)
+            ):
                 raise ValueError(
                     "Budget(prices=...) must be a pair of dollars for each model, got "
                     f"{price!r} for {model!r}"
@@ -156,6 +166,18 @@ def read_call_budgets(
     errors are those of `read_budgets`."""
     found = read_budgets(given, nodes)
     return tuple(each if each.is_shared else replace(each, per="call") for each in found)
+
+
+def read_amounts(**given: Any) -> dict[str, float]:
+    """Return what `runtime.spend` was given.
+
+    Raises:
+        ValueError: one is no number, or one that would leave a budget without a limit.
+    """
+    for unit, amount in given.items():
+        if not hasattr(amount, "__float__") or not 0 <= amount < inf:
+            raise ValueError(f"runtime.spend({unit}=...) must be a number >= 0, got {amount!r}")
+    return {unit: each if isinstance(each, int) else float(each) for unit, each in given.items()}
 
 
 EVENTS: Final = "events"

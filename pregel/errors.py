@@ -323,6 +323,12 @@ class GraphRecursionError(StateGraphError, RecursionError):
     `invoke(None)` continues."""
 
 
+def format_spent(spent: float, limit: float, unit: str) -> str:
+    """How much of a limit is spent, such as "5 of 1000000 tokens"."""
+    amounts = (f"{each:g}" if abs(each) < 100_000 else f"{each:.12g}" for each in (spent, limit))
+    return f"{' of '.join(amounts)} {unit}"
+
+
 class BudgetExceededError(StateGraphError, RuntimeError):
     """A `Budget` is empty, so a call did not begin. The thread can be resumed with a larger one.
 
@@ -334,9 +340,9 @@ class BudgetExceededError(StateGraphError, RuntimeError):
 
     def __init__(self, node: str, unit: str, spent: float, limit: float) -> None:
         super().__init__(
-            f"node {node!r}: the budget is empty: {spent:g} of {limit:g} {unit} are spent. Resume "
-            f"the thread with a larger Budget({unit}=...), or let on_empty ask or name another "
-            "model"
+            f"node {node!r}: the budget is empty: {format_spent(spent, limit, unit)} are spent. "
+            f"Resume the thread with a larger Budget({unit}=...), or let on_empty ask or name "
+            "another model"
         )
         self.unit: str = unit
         self.spent: float = spent

@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Generic, ParamSpec, Protocol, overl
 from typing_extensions import TypeVar
 
 from ..channels.base import check_kind
+from .budgets import read_amounts
 from .control import RunControl
 from .running import (
     ONCE,
@@ -417,17 +418,18 @@ class Runtime(Generic[ContextT_co]):
         Raises:
             BudgetExceededError: the budget is empty already.
             RuntimeError: in a coroutine, where `aspend` is awaited.
+            ValueError: an amount is no number >= 0.
         """
         spend = begin_spend(awaits=False)
         if spend is not None:
-            spend.reserve({"usd": usd, "tokens": tokens, "calls": calls}, swaps=False)
+            spend.reserve(read_amounts(usd=usd, tokens=tokens, calls=calls), swaps=False)
 
     @_noted
     async def aspend(self, *, usd: float = 0, tokens: float = 0, calls: float = 0) -> None:
         """`spend` for coroutines."""
         spend = begin_spend(awaits=True)
         if spend is not None:
-            await spend.reserve({"usd": usd, "tokens": tokens, "calls": calls}, swaps=False)
+            await spend.reserve(read_amounts(usd=usd, tokens=tokens, calls=calls), swaps=False)
 
     def override(self, **changes: Any) -> Runtime[ContextT_co]:
         """Return a copy with some attributes replaced."""

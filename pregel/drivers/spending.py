@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from ...checkpoint.base import RETURN
 from ...store.base import GetOp, ItemChangedError, PutOp, UnchangedOp
 from ..budgets import EVENTS, UNITS, Budget, add
-from ..errors import BudgetExceededError
+from ..errors import BudgetExceededError, format_spent
 from ..names import SPENT
 from ..run.run import Run, run_of
 from ..running import ONCE
@@ -35,7 +35,7 @@ BUDGETS = "stategraph budgets"
 MOST_SHOWN: Final = 1_000
 """How many keys, such as users, are shown at most."""
 _MORE = "more "
-"""Before a unit: what answers have added to its limits."""
+"""Before a unit: what answers have added to its limits, of those budgets that ask."""
 
 
 class _Place(NamedTuple):
@@ -115,7 +115,7 @@ class Meter:
     @cached_property
     def accounts(self) -> list[Account]:
         """What threads share."""
-        return [Account(self.run, each) for each in self.prices if each.is_shared]
+        return [find_account(self.run, each) for each in self.prices if each.is_shared]
 
     def _find_recorded(self, total: Amounts) -> list[Amounts]:
         """What is recorded where the run goes on. A fork does not count what the other branch
@@ -128,7 +128,7 @@ class Meter:
 
     def reserve(
         self, task: Task, place: tuple[Run, str], amounts: Amounts | None, *, swaps: bool
-    ) -> Reservation:
+    ) -> Steps[Reservation]:
         """Count a call that is to begin.
 
         Args:
@@ -140,15 +140,15 @@ class Meter:
             BudgetExceededError: a budget is empty.
             GraphInterrupt: a person is asked for more.
         """
-        waited: list[Any] = []
         run, node = place
         while True:
             with self._lock:
                 budgets = (b for b in self.budgets if not (swaps and callable(b.on_empty)))
                 empty = self._find_empty(budgets, node)
                 if empty is None:
-                    return self._note(run, self.estimate(amounts), waited, node)
-            waited += self._ask_for_more(run, task, *empty)._waited
+                    return self._note(run, self.estimate(amounts), node)
+            # At once: the next budget may stop the task.
+            yield from self._ask_for_more(run, task, *empty).save()
 
     def estimate(self, amounts: Amounts | None) -> Amounts:
         """Return what a call reserves: `amounts`, if they are known."""
@@ -160,11 +160,9 @@ class Meter:
             return dict(amounts)
         return {**amounts, **{f"{unit} of {node}": amounts[unit] for unit in amounts}}
 
-    def _note(
-        self, run: Run, amounts: Amounts, waited: list[Any], node: str = ""
-    ) -> Reservation:
+    def _note(self, run: Run, amounts: Amounts, node: str = "") -> Reservation:
         amounts = self._by_node(amounts, node)
-        return Reservation(self, run, self._count(amounts), amounts, waited, node)
+        return Reservation(self, run, self._count(amounts), amounts, node)
 
     def _count(self, amounts: Amounts) -> Amounts:
         """Add amounts to the total. Returns them as they are recorded."""
@@ -175,22 +173,23 @@ class Meter:
         with self._lock:
             spent = self.spent(budget, unit)
             limit = self.limit(budget, unit)
-            unit = budget.unit_of(unit)
-        more = _ask_for_more(task, budget, (unit, spent, limit), f"budget {unit} {limit:g}")
+        state, name = (budget.unit_of(unit), spent, limit), _more_name(budget, unit)
+        more = _ask_for_more(task, budget, state, f"budget {name} {_exact(limit)}")
         with self._lock:
-            granted = self._note(run, {_MORE + unit: more}, [])
-        granted.save()
-        return granted
+            return self._note(run, {_MORE + name: more})
 
     def spent(self, budget: Budget, unit: str) -> float:
         """Return what counts for a budget."""
-        unit = budget.unit_of(unit)
-        before = self._base.get(unit, 0) if budget.per == "call" else 0
-        return self.total.get(unit, 0) - before
+        return self._counted(budget, budget.unit_of(unit))
 
     def limit(self, budget: Budget, unit: str) -> float:
         """Return the limit of a budget, with what answers have added."""
-        return budget.limits[unit] + self.total.get(_MORE + budget.unit_of(unit), 0)
+        more = self._counted(budget, _MORE + _more_name(budget, unit))
+        return budget.limits[unit] + (more if budget.on_empty == "ask" else 0)
+
+    def _counted(self, budget: Budget, name: str) -> float:
+        before = self._base.get(name, 0) if budget.per == "call" else 0
+        return self.total.get(name, 0) - before
 
     def _find_empty(self, budgets: Iterable[Budget], node: str) -> tuple[Budget, str] | None:
         for budget in budgets:
@@ -224,6 +223,17 @@ class Meter:
             return self._count(add((amounts, {unit: -reserved[unit] for unit in reserved})))
 
 
+def _more_name(budget: Budget, unit: str) -> str:
+    """The name in a total, after `_MORE`, of what answers have added for this budget."""
+    return budget.unit_of(unit) + (" per call" if budget.per == "call" else "")
+
+
+def _exact(limit: float) -> str:
+    """A limit as it stands in the key of a question: each has its own."""
+    text = f"{limit:g}"
+    return text if float(text) == limit else repr(limit)
+
+
 def _ask_for_more(
     task: Task,
     budget: Budget,
@@ -246,7 +256,7 @@ def _ask_for_more(
             **whose,
             "spent": spent,
             "limit": limit,
-            "question": f"{spent:g} of {limit:g} {unit}{of} are spent: how much more?",
+            "question": f"{format_spent(spent, limit, unit)}{of} are spent: how much more?",
         }
         more: float = interrupt(question, key=key, response_schema=float)
         if more > 0:
@@ -258,110 +268,129 @@ class Reservation:
     """What one call has reserved of the budgets of one run."""
 
     def __init__(
-        self,
-        meter: Meter,
-        run: Run,
-        record: Amounts,
-        amounts: Amounts,
-        waited: list[Any],
-        node: str,
+        self, meter: Meter, run: Run, record: Amounts, amounts: Amounts, node: str
     ) -> None:
         self.meter: Meter = meter
         self.node: str = node
-        self._run, self._record = run, record
-        self._amounts, self._waited = amounts, waited
+        self._run, self._record, self._amounts = run, record, amounts
 
-    def save(self) -> list[Any]:
-        """Record it; return what is to be awaited."""
-        self._waited.append(self._save(self._record))
-        return [each for each in self._waited if each is not None]
+    def save(self) -> Steps[None]:
+        """Record it."""
+        yield from self._save(self._record)
 
-    def settle(self, amounts: Amounts) -> Any:
-        """Record what was spent; on an event loop, what is to be awaited."""
-        return self._save(self.meter.settle(self._amounts, amounts, self.node))
+    def settle(self, amounts: Amounts) -> Steps[None]:
+        """Record what was spent."""
+        yield from self._save(self.meter.settle(self._amounts, amounts, self.node))
 
-    def _save(self, record: Amounts) -> Any:
+    def _save(self, record: Amounts) -> Steps[None]:
         key = _record_key(record[EVENTS])
-        return record_of(self._run, self.meter.results, _PLACE, ONCE, key).save(record)
+        waited = record_of(self._run, self.meter.results, _PLACE, ONCE, key).save(record)
+        if waited is not None:
+            yield waited
 
 
-class Account:
-    """What is spent of a budget across threads: an item of the store, which each change replaces
-    only as it was read.
+def find_account(run: Run, budget: Budget) -> Account:
+    """What is spent of a budget that threads share.
 
     Raises:
         ValueError: there is no store, or the config does not say whose it is.
     """
+    store, config = run.settings.store, run.settings.config
+    key = config.get("configurable", {}).get(budget.per)
+    server = find_server_info(config)
+    if budget.per == "user" and server is not None and server.user is not None:
+        key = server.user.identity  # whatever the request says
+    if key is None:
+        raise ValueError(
+            f"Budget(per={budget.per!r}) needs a value of {budget.per!r} in "
+            "config['configurable'], got none"
+        )
+    if store is None:
+        raise ValueError(
+            f"Budget(per={budget.per!r}) needs a store, which keeps the total: "
+            "compile(store=...)"
+        )
+    return Account(store, ((BUDGETS, budget.per), str(key)), (budget,))
 
-    def __init__(self, run: Run, budget: Budget) -> None:
-        self.budget = budget
-        self._store, config = run.settings.store, run.settings.config
-        key = config.get("configurable", {}).get(budget.per)
-        server = find_server_info(config)
-        if budget.per == "user" and server is not None and server.user is not None:
-            key = server.user.identity  # whatever the request says
-        if key is None:
-            raise ValueError(
-                f"Budget(per={budget.per!r}) needs a value of {budget.per!r} in "
-                "config['configurable'], got none"
-            )
-        if self._store is None:
-            raise ValueError(
-                f"Budget(per={budget.per!r}) needs a store, which keeps the total: "
-                "compile(store=...)"
-            )
-        self._place = (BUDGETS, budget.per), str(key)
+
+class Account(NamedTuple):
+    """What is spent across threads: an item of the store, which each change replaces only as it was
+    read.
+
+    Attributes:
+        place: of the item: its namespace and its key.
+        budgets: those that it counts for, of a graph and of those around it.
+    """
+
+    store: Any
+    place: tuple[tuple[str, ...], str]
+    budgets: tuple[Budget, ...]
 
     def reserve(self, task: Task, amounts: Amounts, *, awaits: bool) -> Steps[Any]:
         """Count a call that is to begin.
 
         Raises:
-            BudgetExceededError: the budget is empty.
+            BudgetExceededError: a budget is empty.
             GraphInterrupt: a person is asked for more.
         """
-        budget = self.budget
         while True:
             total = yield from self._change(
                 awaits, lambda total: None if self._find_empty(total) else add((total, amounts))
             )
-            unit = self._find_empty(total)
-            if not unit:
+            empty = self._find_empty(total) if total is not None else None
+            if empty is None:
                 return
-            spent, limit = total.get(unit, 0), self._limit(total, unit)
-            (_, per), key = self._place
-            key_of_question = f"{key} {unit} {limit:g}"
+            budget, unit = empty
+            spent, limit = total.get(unit, 0), _shared_limit(budget, total, unit)
+            (_, per), key = self.place
+            key_of_question = f"{key} {unit} {_exact(limit)}"
             more = _ask_for_more(task, budget, (unit, spent, limit), key_of_question, {per: key})
-            raised = {_MORE + unit: limit - budget.limits[unit] + more}
-            yield from self._change(awaits, lambda total, raised=raised: {**total, **raised})  # type: ignore[misc]
+            name, raised = _MORE + unit, limit - budget.limits[unit] + more
+            yield from self._change(
+                awaits,
+                lambda total, name=name, raised=raised: {  # type: ignore[misc]
+                    **total,
+                    name: max(raised, total.get(name, 0)),
+                },
+            )
 
     def settle(self, reserved: Amounts, amounts: Amounts, *, awaits: bool) -> Steps[Any]:
         """Replace what was reserved by what was spent."""
         back = {unit: -amount for unit, amount in reserved.items()}
         yield from self._change(awaits, lambda total: add((total, amounts, back)))
 
-    def _limit(self, total: Amounts, unit: str) -> float:
-        return self.budget.limits[unit] + total.get(_MORE + unit, 0)
+    def price(self, model: str, tokens: tuple[float, float]) -> float:
+        """Return the dollars that a call costs."""
+        return max(budget.price(model, tokens) for budget in self.budgets)
 
-    def _find_empty(self, total: Amounts) -> str:
-        """The first unit of which nothing is left; "" for none."""
-        limits = self.budget.limits
-        return next((u for u in limits if total.get(u, 0) >= self._limit(total, u)), "")
+    def _find_empty(self, total: Amounts) -> tuple[Budget, str] | None:
+        """The first budget and unit of which nothing is left."""
+        for budget in self.budgets:
+            for unit in budget.limits:
+                if total.get(unit, 0) >= _shared_limit(budget, total, unit):
+                    return budget, unit
+        return None
 
     def _change(self, awaits: bool, change: Callable[[Amounts], Amounts | None]) -> Steps[Any]:
-        """Replace the total by what `change` makes of it. Returns the one before, if that is None;
-        else an empty one."""
-        batch = self._store.abatch if awaits else self._store.batch
+        """Replace the total by what `change` makes of it. Returns the total if that is None."""
+        batch = self.store.abatch if awaits else self.store.batch
         while True:
-            [item] = yield batch([GetOp(*self._place)])
+            [item] = yield batch([GetOp(*self.place)])
             old = None if item is None else item.value
             new = change(old or {})
             if new is None:
-                return old
+                return old or {}
             try:
-                yield batch([UnchangedOp(*self._place, old), PutOp(*self._place, dict(new))])
+                yield batch([UnchangedOp(*self.place, old), PutOp(*self.place, dict(new))])
             except ItemChangedError:  # another thread was faster
                 continue
-            return {}
+            return None
+
+
+def _shared_limit(budget: Budget, total: Amounts, unit: str) -> float:
+    """The limit of a budget that threads share, with what answers have added."""
+    more = total.get(_MORE + unit, 0) if budget.on_empty == "ask" else 0
+    return budget.limits[unit] + more
 
 
 async def read_shared(
@@ -389,12 +418,12 @@ async def read_shared(
             "key": item.key,
             "unit": unit,
             "spent": item.value.get(unit, 0),
-            "limit": limit + item.value.get(_MORE + unit, 0),
+            "limit": _shared_limit(budget, item.value, unit),
         }
         for item in items
         for name, budget in budgets
         if item is not None and item.namespace == (BUDGETS, budget.per)
-        for unit, limit in budget.limits.items()
+        for unit in budget.limits
     ]
 
 
@@ -437,12 +466,11 @@ class Spend:
     def _reserve(self, amounts: Amounts | None, swaps: bool) -> Steps[Any]:
         try:
             for meter, place in self._meters:
-                self._reserved.append(meter.reserve(self._task, place, amounts, swaps=swaps))
-            for meter, _ in self._meters:
-                for account in meter.accounts:
-                    given = meter.estimate(amounts)
-                    yield from account.reserve(self._task, given, awaits=self._awaits)
-                    self._shared.append((account, given))
+                reserved = yield from meter.reserve(self._task, place, amounts, swaps=swaps)
+                self._reserved.append(reserved)
+            for account, given in self._find_accounts(amounts):
+                yield from account.reserve(self._task, given, awaits=self._awaits)
+                self._shared.append((account, given))
         except BaseException:
             for done in self._reserved:
                 done.meter.settle(done._amounts, {}, done.node)
@@ -451,6 +479,17 @@ class Spend:
             raise
         for each in self._reserved:
             yield from each.save()
+
+    def _find_accounts(self, amounts: Amounts | None) -> list[tuple[Account, Amounts]]:
+        """Each with what the call reserves there: once, however many budgets it counts for."""
+        found: dict[Any, tuple[Account, Amounts]] = {}
+        for meter, _ in self._meters:
+            for account in meter.accounts:
+                item = id(account.store), account.place
+                others = found[item][0].budgets if item in found else ()
+                whole = account._replace(budgets=(*others, *account.budgets))
+                found[item] = whole, meter.estimate(amounts)
+        return [*found.values()]
 
     def settle(
         self, model: str = "", tokens: tuple[float, float] = (0, 0), seconds: float = 0.0
@@ -466,11 +505,9 @@ class Spend:
         spent: dict[str, float] = {"tokens": sum(tokens), "calls": 1, "seconds": seconds}
         for each in self._reserved:
             prices = (budget.price(model, tokens) for budget in each.meter.prices)
-            waited = each.settle({**spent, "usd": max(prices, default=0.0)})
-            if waited is not None:
-                yield waited
+            yield from each.settle({**spent, "usd": max(prices, default=0.0)})
         for account, given in self._shared:
-            usd = account.budget.price(model, tokens)
+            usd = account.price(model, tokens)
             yield from account.settle(given, {**spent, "usd": usd}, awaits=self._awaits)
 
 

@@ -116,6 +116,30 @@ def test_more_may_be_given_to_a_user(drive, store):
     assert "__interrupt__" in drive.invoke(app, EMPTY, user("ann", "4"))
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_several_budgets_of_a_user_count_each_call_once(drive, store, nested):
+    first, second = Budget(usd=3, per="user", on_empty="ask"), Budget(usd=4, calls=9, per="user")
+    graph = chain_of(Log, a=spending(drive, 1))
+    if nested:
+        graph = chain_of(Log, graph=graph.compile(budget=first))
+    app = graph.compile(checkpointer=InMemorySaver(), store=store, budget=[second] if nested else [first, second])
+    for thread in "123":
+        assert "__interrupt__" not in drive.invoke(app, EMPTY, user("ann", thread))
+    [question] = drive.invoke(app, EMPTY, user("ann", "4"))["__interrupt__"]
+    assert (question.value["spent"], question.value["limit"]) == (3, 3)
+    drive.invoke(app, Command(resume=5.0), user("ann", "4"))
+    with pytest.raises(BudgetExceededError, match="4 of 4 usd"):  # which nobody was asked to raise
+        drive.invoke(app, EMPTY, user("ann", "5"))
+
+
+def test_a_budget_of_a_user_may_begin_with_nothing(drive, store):
+    budget = Budget(calls=0, per="user", on_empty="ask")
+    app = chain_of(Log, a=spending(drive, 1)).compile(checkpointer=InMemorySaver(), store=store, budget=budget)
+    assert "__interrupt__" in drive.invoke(app, EMPTY, user("ann", "1"))
+    assert "__interrupt__" not in drive.invoke(app, Command(resume=1), user("ann", "1"))
+    assert "__interrupt__" in drive.invoke(app, EMPTY, user("ann", "2"))
+
+
 def test_calls_of_a_user_are_never_more_than_the_limit(store):
     """Eight threads side by side, with four tasks each."""
     made = []

@@ -124,6 +124,49 @@ def test_a_person_is_asked_how_much_more(drive, saver):
         drive.invoke(app, Command(resume=0), CONFIG)
 
 
+def spending(drive, times=1, **amounts):
+    def spend(state, runtime: Runtime):
+        for _ in range(times):
+            runtime.spend(**amounts)
+
+    async def aspend(state, runtime: Runtime):
+        for _ in range(times):
+            await runtime.aspend(**amounts)
+
+    return aspend if drive.is_async else spend
+
+
+def test_large_limits_are_told_apart_and_written_out(drive, saver):
+    app = chain([spending(drive, times=3, tokens=5_000_001)], saver, Budget(tokens=5_000_000, on_empty="ask"))
+    [question] = drive.invoke(app, EMPTY, CONFIG)["__interrupt__"]
+    assert question.value["question"] == "5000001 of 5000000 tokens are spent: how much more?"
+    for limit in 5_000_002, 5_000_004:  # one that is given more by a part that no short number shows
+        [question] = drive.invoke(app, Command(resume=2), CONFIG)["__interrupt__"]
+        assert question.value["limit"] == limit
+    with pytest.raises(BudgetExceededError, match="10000002 of 5000004 tokens are spent"):
+        drive.invoke(app, Command(resume=0), CONFIG)
+
+
+def test_an_answer_raises_no_budget_that_does_not_ask(drive, saver):
+    app = chain([spending(drive, calls=1)] * 3, saver, Budget(calls=1, on_empty="ask"), Budget(calls=2))
+    assert "__interrupt__" in drive.invoke(app, EMPTY, CONFIG)
+    with pytest.raises(BudgetExceededError, match="2 of 2 calls"):
+        drive.invoke(app, Command(resume=5), CONFIG)
+
+
+def test_what_an_answer_adds_to_the_budget_of_a_call_is_for_that_call(drive, saver):
+    budgets = Budget(calls=1, per="call", on_empty="ask"), Budget(calls=7, on_empty="ask")
+    app = chain([spending(drive, times=2, calls=1)], saver, *budgets)
+    for _ in range(2):
+        [question] = drive.invoke(app, EMPTY, CONFIG)["__interrupt__"]
+        assert question.value["limit"] == 1
+        assert "__interrupt__" not in drive.invoke(app, Command(resume=5), CONFIG)
+    [question] = drive.invoke(app, EMPTY, CONFIG)["__interrupt__"]
+    assert question.value["limit"] == 1
+    [question] = drive.invoke(app, Command(resume=5), CONFIG)["__interrupt__"]
+    assert (question.value["spent"], question.value["limit"]) == (7, 7)
+
+
 def test_a_cheaper_model_is_called(drive, saver):
     large, small = Model("large"), Model()
     cheaper = [small, None]
@@ -415,6 +458,14 @@ def test_what_a_node_spends_besides(drive, saver):
     assert drive.call(app, "get_spent", CONFIG)["usd"] == 1
 
 
+@pytest.mark.parametrize("amount", [float("nan"), float("inf"), -1, "1", None])
+def test_an_amount_that_no_budget_can_count_is_refused(drive, amount):
+    app = chain([spending(drive, usd=amount)], InMemorySaver(), Budget(usd=1))
+    with pytest.raises(ValueError, match=rf"runtime\.spend\(usd=...\) must be a number >= 0, got {amount!r}"):
+        drive.invoke(app, EMPTY, CONFIG)
+    assert drive.call(app, "get_spent", CONFIG) == {}
+
+
 def test_without_a_budget_spending_does_nothing_and_stores_nothing(drive, saver):
     def node(state, runtime: Runtime):
         runtime.spend(usd=1)
@@ -534,6 +585,8 @@ def test_a_budget_of_dollars_without_prices_warns_when_a_model_is_called(drive, 
         ({"usd": 1, "per": 3}, "must be 'thread', 'call', or the name of a value"),
         ({"usd": 1, "on_empty": "stopp"}, "must be 'stop', 'ask' or a function"),
         ({"usd": 1, "prices": {"small": 5}}, "must be a pair of dollars for each model, got 5 for 'small'"),
+        ({"usd": 1, "prices": {"small": ("1", "2")}}, r"a pair of dollars for each model, got \('1', '2'\) for 'small'"),
+        ({"usd": 1, "prices": [1]}, r"must be a dict of a pair of dollars for each model, got \[1\]"),
     ],
 )
 def test_what_is_no_budget_is_refused(given, words):
