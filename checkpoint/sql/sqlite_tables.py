@@ -76,6 +76,15 @@ SCHEMA = (
     )
     """,
     "CREATE INDEX IF NOT EXISTS posts_by_thread ON posts (thread_id)",
+    # The id of a deleted namespace is not reused either: a list that goes on would take the new
+    # one's rows for its own. Not AUTOINCREMENT, which files of earlier releases lack.
+    "CREATE TABLE IF NOT EXISTS dropped_spaces (id INTEGER PRIMARY KEY)",
+    """
+    CREATE TRIGGER IF NOT EXISTS remember_dropped_space AFTER DELETE ON spaces BEGIN
+        INSERT OR IGNORE INTO dropped_spaces VALUES (old.id);
+        DELETE FROM dropped_spaces WHERE id < (SELECT max(id) FROM dropped_spaces);
+    END
+    """,
 )
 SPACE = "SELECT id, thread_id, checkpoint_ns, head, head_id, stamp, size FROM spaces"
 ROW = "SELECT space, seq, checkpoint_id, parent_id, link, run_id, body FROM checkpoints"
@@ -160,7 +169,12 @@ STATEMENTS = {
     ),
     "forget_labels": "DELETE FROM labels WHERE space = ?",
     "namespaces_after": f"{SPACE} WHERE id > ? ORDER BY id LIMIT ?",
-    "add_namespace": "INSERT INTO spaces (thread_id, checkpoint_ns) VALUES (?, ?)",
+    "add_namespace": """
+        INSERT INTO spaces (id, thread_id, checkpoint_ns) VALUES (1 + max(
+            coalesce((SELECT max(id) FROM spaces), 0),
+            coalesce((SELECT max(id) FROM dropped_spaces), 0)
+        ), ?, ?)
+    """,
     "set_head": """
         UPDATE spaces SET head = ?1, head_id = ?2, stamp = ?3,
             labelled = CASE WHEN labelled IS head THEN ?1 END,

@@ -75,15 +75,26 @@ def test_a_run_from_an_older_checkpoint_notices_that_the_newest_is_lost(drive, s
         drive.invoke(app, None, older)
 
 
-def test_a_history_ends_where_its_thread_was_deleted_and_made_again_meanwhile(saver):
+@pytest.mark.parametrize("made", ["t", "other"])
+def test_a_history_ends_where_its_thread_was_deleted_and_one_was_made_meanwhile(saver, made):
     app = chain_of(Log, say=says("a")).compile(checkpointer=saver)
-    for name in (*["t"] * 20, "other"):
-        app.invoke(EMPTY, thread_config(name))
-    history = app.get_state_history(CONFIG)
-    assert next(history).values
+    for _ in range(20):
+        app.invoke(EMPTY, CONFIG)
+    history, everything = app.get_state_history(CONFIG), saver.list(None)
+    assert next(history).values and next(everything)
     saver.delete_thread("t")
-    app.invoke(EMPTY, CONFIG)  # under another number
+    app.invoke(EMPTY, thread_config(made))  # under another number, though that of the newest thread is free
     assert all(each.values["log"] for each in history)
+    assert {each.config["configurable"]["thread_id"] for each in everything} <= {"t", made}
+
+
+def test_few_rows_are_kept_of_deleted_threads(saver):
+    app = chain_of(Log, say=says("a")).compile(checkpointer=saver)
+    for name in "abcde":
+        app.invoke(EMPTY, thread_config(name))
+    for name in "ecdab":
+        saver.delete_thread(name)
+    assert saver._database.execute("SELECT count(*) FROM dropped_spaces").fetchone() == (1,)
 
 
 class Items(TypedDict, total=False):
