@@ -351,6 +351,12 @@ class Journal:
         records = entry.records()
         if len(entries) > 1:
             records = {entry.checkpoint_id: [record for each in entries for record in each.writes]}
+        lasting = [record for each in entries if each.outlasts for record in each.writes]
+        head = position.moved_to(entry.checkpoint_id) if lasting else None
+        if head is not None:
+            if position.is_past(entry):
+                entry.checkpoint_id, records = head, {}
+            records = {**records, head: lasting}
         if self._kept is not None and self._kept.record(records):
             return
         if position.is_past(entry):
@@ -395,6 +401,11 @@ class LanePosition:
         self.checkpoint_id: str | None = None
         self.revision: int | None = None
         self._saver_state: Any = None
+
+    def moved_to(self, checkpoint_id: str) -> str | None:
+        """The checkpoint that was stored last; None if it is this one, or none was."""
+        self._take_up()
+        return None if self.checkpoint_id == checkpoint_id else self.checkpoint_id
 
     def is_past(self, entry: Entry) -> bool:
         """Whether an entry comes from a call whose superstep is over, so that nobody will look for

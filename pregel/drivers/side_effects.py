@@ -45,8 +45,12 @@ class EffectRecord:
         """What the effect returned, as a one-item tuple; empty if it is still to be performed."""
         return (self._results[self._id],) if self._id in self._results else ()
 
-    def save(self, result: Any) -> Any:
-        """Record it; on an event loop, what is to be awaited."""
+    def save(self, result: Any, *, outlasts: bool = False) -> Any:
+        """Record it; on an event loop, what is to be awaited.
+
+        Args:
+            outlasts: see `Entry`.
+        """
         self._results[self._id] = result
 
 
@@ -62,14 +66,16 @@ class StoredEffect(EffectRecord):
         found = self._run.ledger.of(self._id)  # a run before this one has recorded it
         return (dict(found.writes).get(RETURN),) if found.finished else ()
 
-    def save(self, result: Any) -> Any:
+    def save(self, result: Any, *, outlasts: bool = False) -> Any:
         """Record it; on an event loop, what is to be awaited."""
         writes = self._results[self._id] = self._encode(result)
         if self._run.settings.durability == "exit":  # a sleep, stored with what the run leaves
             self._run.commits.put_off([writes])
             return None
         assert self._beside is not None
-        return self._run.journal.record(Save(None, [writes], self._beside), wait=True)
+        entry = Save(None, [writes], self._beside)
+        entry.outlasts = outlasts
+        return self._run.journal.record(entry, wait=True)
 
     def _encode(self, result: Any) -> TaskWrites:
         where = f"of node {self._task.name!r} of {self._run.thread}"

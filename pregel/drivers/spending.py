@@ -2,9 +2,11 @@
 
 Each change of the total is an event, and events are numbered. A reservation has a record beside the
 checkpoint at which its task has started, which is stored before the call, and after it another of
-how much more or less it has spent. The channel `__spent__` gets the total, and the number of the
-last event, when a task ends. So the total is that of the channel and of the records of later
-events, whatever is killed. Runs around a run count what it spends in the same way, each for itself.
+how much more or less it has spent. Both are also beside the newest checkpoint: code that a task has
+left behind may spend after the task has ended. The channel `__spent__` gets the total, and the
+number of the last event, when a task ends. So the total is that of the channel and of the records
+of later events, whatever is killed. Runs around a run count what it spends in the same way, each
+for itself.
 """
 
 from __future__ import annotations
@@ -284,7 +286,8 @@ class Reservation:
 
     def _save(self, record: Amounts) -> Steps[None]:
         key = _record_key(record[EVENTS])
-        waited = record_of(self._run, self.meter.results, _PLACE, ONCE, key).save(record)
+        effect = record_of(self._run, self.meter.results, _PLACE, ONCE, key)
+        waited = effect.save(record, outlasts=True)
         if waited is not None:
             yield waited
 

@@ -114,6 +114,8 @@ class Entry:
         held: it is stored together with what comes next, or soon.
         others: writes that are recorded with it beside other checkpoints, by their ids.
         of_call: a `@task` call left it; should that fail, the whole run does.
+        outlasts: its writes count though the task has ended that left them: they are recorded
+            beside the newest checkpoint too.
     """
 
     done: bool = False
@@ -121,6 +123,7 @@ class Entry:
     posted: bool = False
     held: bool = False
     of_call: bool = False
+    outlasts: bool = False
     error: BaseException | None = None
 
     def __init__(

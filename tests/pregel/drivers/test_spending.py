@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import re
 import threading
 from typing import Any
@@ -29,6 +30,7 @@ from stategraph import (
 )
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.graph import acall_model, call_model
+from stategraph.pregel.drivers.side_effects import StoredEffect
 from stategraph.pregel.errors import InvalidGraphError
 from stategraph.pregel.run.commits import CommitBuilder
 
@@ -394,6 +396,59 @@ def test_what_is_spent_while_a_step_ends_is_counted_after_a_crash(tmp_path, monk
         assert app.get_spent(CONFIG)["calls"] == model.calls == 1
         assert sorted(app.invoke(None, CONFIG)["log"]) == ["a", "c", "small"]
         assert app.get_spent(CONFIG)["calls"] == model.calls == 2
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("at", ["before", "during", "while a step is stored"])
+def test_what_is_spent_after_a_task_has_ended_is_counted(saver, monkeypatch, schedule, at):
+    """A node has left a thread behind, which calls a model; the last node fails, so that none stores the total."""
+    begun, called, ended, done = (threading.Event() for _ in range(4))
+    build, encode = CommitBuilder.build, StoredEffect._encode
+
+    def wait():
+        called.set()
+        assert ended.wait(10)
+
+    def building(self, *given):
+        if begun.is_set() and at == "while a step is stored":  # b has ended, and has written the total
+            begun.clear()
+            called.wait(10)
+        return build(self, *given)
+
+    def encoding(self, result):
+        wait()
+        return encode(self, result)
+
+    model = Model(work=wait if at == "during" else None)
+
+    def left_behind():
+        if at == "before":
+            wait()
+        elif at == "while a step is stored":
+            assert begun.wait(10)
+            monkeypatch.setattr(StoredEffect, "_encode", encoding)
+        call_model(model, [])
+        done.set()
+
+    def a(state):
+        threading.Thread(target=contextvars.copy_context().run, args=[left_behind]).start()
+        assert at != "during" or called.wait(10)
+
+    def last(state):
+        ended.set()
+        assert done.wait(10)
+        raise ValueError
+
+    monkeypatch.setattr(CommitBuilder, "build", building)
+    graph = graph_of(Log, "S>a>b>last", a=a, b=lambda state: begun.set(), last=last)
+    app = graph.compile(checkpointer=saver, schedule=schedule, budget=Budget(calls=9))
+    with pytest.raises(ValueError):
+        app.invoke(EMPTY, CONFIG)
+    spent = app.get_spent(CONFIG)
+    assert (spent["calls"], spent["tokens"]) == (1, 5)
+    with pytest.raises(ValueError):
+        app.invoke(None, CONFIG)  # the saver takes what comes next, and the total stays
+    assert app.get_spent(CONFIG)["calls"] == model.calls == 1
 
 
 def test_a_fork_carries_what_was_spent_until_then(drive, saver):
