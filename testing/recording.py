@@ -86,6 +86,8 @@ class RecordedTask:
                 together.insert(0, question)
             else:
                 before.insert(0, question)
+        if not together and before:  # it went on without all that it asked at its last pause
+            together.append(before.pop())
         return before, together
 
     def to_json(self) -> dict[str, Any]:

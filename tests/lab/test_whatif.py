@@ -402,6 +402,33 @@ def test_a_question_without_which_a_task_went_on_is_not_asked(schedule):
     assert trial.same, trial.difference
 
 
+@pytest.mark.filterwarnings("ignore:node '[ab]' has ended without asking")
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_a_nested_graph_may_have_gone_on_without_its_last_question(schedule):
+    """Another branch was told how much more may be spent, and its own question was answered before that of the budget."""
+
+    def a(state: Talk, runtime: Runtime) -> Talk:
+        runtime.spend(usd=1)
+        return {"log": [interrupt("a?")]}
+
+    def b(state: Talk, runtime: Runtime) -> Talk:
+        answer = interrupt("b?")
+        runtime.spend(usd=1)
+        return {"log": [answer]}
+
+    inner = graph_of(Talk, "S>begin begin>a begin>b", begin=lambda state, runtime: runtime.spend(usd=1), a=a, b=b).compile()
+    app = graph_of(Talk, "S>n", n=inner).compile(
+        checkpointer=InMemorySaver(), schedule=schedule, budget=Budget(usd=1, on_empty="ask")
+    )
+    found = app.invoke({"n": 1}, CONFIG)
+    for place in (-1, 0, 0, 0):
+        asked = found["__interrupt__"][place]
+        found = app.invoke(Command(resume={asked.id: 9 if isinstance(asked.value, dict) else "yes"}), CONFIG)
+    assert "__interrupt__" not in found
+    [trial] = whatif(app, 1)
+    assert trial.same, trial.difference
+
+
 def test_another_question_is_answered_by_a_function_and_goes_on(world):
     app = asking(world, InMemorySaver())
     run_all(app, 3)
