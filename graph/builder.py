@@ -509,6 +509,7 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
             TypeError, ValueError: an argument is none of the kinds above.
         """
         check_kind("compile(name=...)", name, str | None, "a string")
+        check_kind("compile(migrate=...)", migrate, Callable | None, "a function or a Migration")
         if version is not None and (not isinstance(version, str) or not version):
             raise TypeError(f"compile(version=...) must be a name, such as '2', got {version!r}")
         before = read_breakpoints("interrupt_before", interrupt_before)
@@ -543,6 +544,8 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
             inbox=inbox,
         )
         app.builder = self
+        if check := getattr(migrate, "check", None):  # it is a Migration
+            check(app.program.fingerprint)
         app.migrate = migrate
         self.compiled = True
         return app

@@ -19,6 +19,7 @@ from ..checkpoint.base import (
     PendingWrite,
     coordinates,
 )
+from ..pregel.errors import InvalidGraphError, nearest
 from ..pregel.names import GRAPH, PULL, PUSH, TASKS, child_ns, is_under_way
 from ..pregel.program.version import (
     Versioned,
@@ -196,6 +197,29 @@ class Migration:
                     return None
                 name = step.becomes
         return name
+
+    def check(self, fingerprint: Mapping[str, int]) -> None:
+        """Refuse a change that leads to nothing in the graph.
+
+        Args:
+            fingerprint: that of the graph which is to have these threads.
+
+        Raises:
+            InvalidGraphError: with a sentence for each.
+        """
+        mistakes = []
+        for number, step in enumerate(self._steps):
+            name = step.becomes
+            for later in self._steps[number + 1 :]:
+                name = later.becomes if later.concerns == name else name
+            if name is not None and name not in fingerprint:
+                kind, _, quoted = name.partition(" ")
+                known = [each for each in fingerprint if each.startswith(f"{kind} ")]
+                meant = nearest(quoted[1:-1], (each.partition(" ")[2][1:-1] for each in known))
+                change = "converts" if step.of_kind else f"renames {step.concerns} to"
+                mistakes.append(f"migrate {change} {name}, which the graph does not have; {meant}")
+        if mistakes:
+            raise InvalidGraphError(tuple(dict.fromkeys(mistakes)))
 
     def _add(
         self,

@@ -197,3 +197,28 @@ def test_names_follow_through_several_versions():
 def test_a_version_must_have_a_name(wrong):
     with pytest.raises(TypeError, match="version=...\\) must be a name, such as '2', got"):
         graph_of(Log, "S>a").compile(version=wrong)
+
+
+MISTAKES = {
+    "rename_node": (Migration().rename_node("ask", "aprove"), "renames node 'ask' to node 'aprove', .* mean 'approve'?"),
+    "rename_key": (Migration().rename_key("logs", "lok"), "renames key 'logs' to key 'lok', .* mean 'log'?"),
+    "map_value": (Migration().map_value("lug", str), "converts key 'lug', .* mean 'log'?"),
+    "in two steps": (Migration().rename_node("a", "b").rename_node("b", "aprove"), "renames node 'b' to node 'aprove'"),
+    "in the wrong order": (Migration().rename_key("old", "log").map_value("old", str), "converts key 'old', .* known: 'log'"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_a_migration_to_what_the_graph_lacks_is_refused(case, schedule):
+    migration, words = MISTAKES[case]
+    graph = chain_of(Log, approve=asks("q"))
+    with pytest.raises(InvalidGraphError, match=words):
+        graph.compile(migrate=migration, schedule=schedule)
+
+
+def test_a_migration_may_go_by_names_that_are_gone_again():
+    steps = Migration().rename_key("a", "b").map_value("b", str).drop_key("b").rename_node("x", "y").to("2").rename_node("y", "ask")
+    chain_of(Log, ask=asks("q")).compile(migrate=steps, version="3")
+    with pytest.raises(TypeError, match="migrate=...\\) must be a function or a Migration, got 'ask'"):
+        chain_of(Log, ask=asks("q")).compile(migrate="ask")
