@@ -54,7 +54,7 @@ def add_command(name: str, parser: argparse.ArgumentParser) -> None:
     if name == "prune":
         only = "only this thread (default: all); may be repeated"
         add("--thread", action="append", metavar="ID", help=only)
-        last = "keep the newest N checkpoints of each thread and nested graph; 0 keeps none"
+        last = "keep the newest N checkpoints of each thread and nested graph; 0, none of --thread"
         add("--keep-last", type=int, metavar="N", help=last)
         add("--older-than", type=float, metavar="DAYS", help="delete checkpoints older than this")
     run = {"threads": _threads, "history": _history, "show": _show, "prune": _prune}[name]
@@ -186,6 +186,11 @@ def _show(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
 def _prune(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> int:
     if asked.keep_last is None and asked.older_than is None:
         parser.error("prune needs --keep-last N, --older-than DAYS, or both")
+    if asked.keep_last == 0 and asked.thread is None:
+        parser.error(
+            "--keep-last 0 would delete every thread, also those that wait for an answer: name "
+            "those to delete with --thread ID"
+        )
     age = None if asked.older_than is None else timedelta(days=asked.older_than)
     damaged = 0
     with _saver(parser, asked, write=True) as saver:

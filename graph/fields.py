@@ -190,11 +190,21 @@ def maker_of(schema: Any, cls: type) -> Maker | None:
 
 
 def _bound(cls: Any, values: dict[str, Any]) -> Any:
-    return cls(**values)
+    try:
+        return cls(**values)
+    except TypeError as error:  # a model says itself what is missing
+        missing = required_of(cls, {}) - values.keys()
+        if infos_of(cls) or not missing:
+            raise
+        names = ", ".join(map(repr, sorted(missing)))
+        raise TypeError(
+            f"{cls.__name__} cannot be made: nothing has written {names} yet. Give it in the "
+            "input, write it in a node before, or give the field a default"
+        ) from error
 
 
 def _renamed(cls: Any, names: Mapping[str, str], values: dict[str, Any]) -> Any:
-    return cls(**{names.get(key, key): value for key, value in values.items()})
+    return _bound(cls, {names.get(key, key): value for key, value in values.items()})
 
 
 def _validated(schema: Any, values: dict[str, Any]) -> Any:

@@ -202,11 +202,11 @@ class StoredThreads(Generic[ValuesT]):
         """
         typed = check_version(version)
         saver, where = self._memory(config, subgraph)
-        known, older, graph = Origins(), cast(Any, before), None
+        known, older = Origins(), cast(Any, before)
+        graph = self.nested(ns_of(where))
         for found in saver.list(where, filter=filter, before=older, limit=limit):
             if UNDER_WAY in found.metadata:
                 found = run_steps(complete(saver, found, known, WAITS))
-            graph = graph or self.nested(ns_of(where))  # unknown, it may have no checkpoints
             yield graph._snapshot(found, typed, live=False)
 
     @overload
@@ -249,11 +249,11 @@ class StoredThreads(Generic[ValuesT]):
         saver, where = self._memory(config, subgraph)
         slices = time_slices()
         slice_end = slices.end()
-        known, older, graph = Origins(), cast(Any, before), None
+        known, older = Origins(), cast(Any, before)
+        graph = self.nested(ns_of(where))
         async for found in saver.alist(where, filter=filter, before=older, limit=limit):
             if UNDER_WAY in found.metadata:
                 found = await arun_steps(complete(saver, found, known, AWAITS))
-            graph = graph or self.nested(ns_of(where))  # unknown, it may have no checkpoints
             yield graph._snapshot(found, typed, live=False)
             if monotonic() > slice_end:
                 slice_end = await slices.give_way()
@@ -378,10 +378,10 @@ class StoredThreads(Generic[ValuesT]):
         ns = ns_of(where)
         mine = saver_of(self.program, saver, ns) if ns else saver
         found = _existing(where, (yield from find_whole(mine, where, waits)))
+        graph = self.nested(ns) if ns else self
         if found is None:
             return empty_snapshot(where)
         checkpoint_id = where["configurable"].get("checkpoint_id")
-        graph = self.nested(ns) if ns else self
         snapshot = graph._snapshot(found, typed, live=checkpoint_id is None)
         if not subgraphs:
             return snapshot
@@ -421,7 +421,7 @@ class StoredThreads(Generic[ValuesT]):
         """
         check_kind("namespace", ns, str, 'names of nodes, such as "outer|inner"')
         graph: StoredThreads[Any] = self
-        for name in graph_keys(ns):
+        for name in graph_keys(ns) or filter(None, [ns]):
             known = graph.program.nested
             if name not in known:
                 level, _ = split_number(name)

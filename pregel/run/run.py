@@ -21,6 +21,7 @@ from ...checkpoint.base import (
 )
 from ...checkpoint.overrides import stores_at_once
 from ...extras import LISTENERS, load_part
+from ..errors import warn
 from ..names import PREVIOUS, child_ns, has_task_ids, last_level, numbered_ns
 from ..program.program import Program
 from ..running import RUNNING, refuse_in_transaction
@@ -396,8 +397,13 @@ def _root_thread(graph: Graph, config: RunnableConfig, ns: str | None) -> Thread
     saver = saver.for_call(config)
     # In a task the coordinates come with the config of the run around: they name no checkpoint to
     # go on from.
-    if inside and checkpoint_id and RUNNING.get() is None:
-        return Thread(saver, thread_id, ns or "", run_id, nested=(inside, checkpoint_id))
+    if inside and RUNNING.get() is None:
+        if checkpoint_id:
+            return Thread(saver, thread_id, ns or "", run_id, nested=(inside, checkpoint_id))
+        try:
+            graph.nested(inside)
+        except ValueError as error:
+            warn(f"config: {error}. The whole graph runs")
     return Thread(saver, thread_id, ns or "", run_id, checkpoint_id)
 
 

@@ -53,6 +53,8 @@ class Graph(Protocol):
 
     def output_form(self, typed: bool) -> Callable[[Any], Any] | None: ...
 
+    def nested(self, ns: str) -> Any: ...
+
 
 NO_PARENTS: Mapping[str, str] = {}
 

@@ -134,6 +134,7 @@ def test_prune_keeps_the_newest(db, capsys):
     assert run(capsys, "prune", "--db", db, "--thread", "done", "--keep-last", "2") == ["deleted 2 checkpoints, kept 2"]
     assert len(run(capsys, "history", "--db", db, "--thread", "done")) == 4
     assert len(run(capsys, "history", "--db", db, "--thread", "asking")) == 4
+    assert run(capsys, "prune", "--db", db, "--thread", "done", "--keep-last", "0") == ["deleted 2 checkpoints, kept 0"]
 
 
 @pytest.mark.parametrize(
@@ -143,6 +144,8 @@ def test_prune_keeps_the_newest(db, capsys):
         (["history", "--thread", "unknown"], "no checkpoints"),
         (["prune", "--keep-last", "-1"], "keep_last must be an integer >= 0"),
         (["prune"], "prune needs --keep-last"),
+        (["prune", "--keep-last", "0"], "--keep-last 0 would delete every thread"),
+        (["prune", "--keep-last", "0", "--older-than", "9"], "--keep-last 0 would delete every thread"),
     ],
 )
 def test_what_cannot_be_is_said(db, capsys, words, text):

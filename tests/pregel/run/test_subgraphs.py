@@ -18,6 +18,7 @@ from typing_extensions import TypedDict
 from stategraph import (
     START,
     Command,
+    GraphWarning,
     InMemorySaver,
     InvalidUpdateError,
     RetryPolicy,
@@ -461,13 +462,16 @@ def test_an_answer_after_an_update_inside_reaches_the_repeated_interrupt(drive):
     assert thread.resume("A")["log"] == ["s", ("i", "A")]
 
 
-def test_an_unknown_namespace_is_empty_and_cannot_be_changed(drive):
-    app = graph("S>sub", sub=inner())
-    drive.invoke(app, {}, CONFIG)
-    where = thread_config(checkpoint_ns="sbu:1")
-    assert (drive.get_state(app, where).values, drive.history(app, where)) == ({}, [])
-    with pytest.raises(ValueError, match="unknown subgraph 'sbu'; did you mean 'sub'"):
-        drive.update_state(app, where, {"a": 1})
+@pytest.mark.parametrize("ns", ["sbu:1", "sbu", "sub:1|sbu:2", "|"])
+def test_an_unknown_namespace_is_refused(drive, ns):
+    thread = drive.on(graph("S>sub", sub=inner()))
+    thread.invoke({})
+    where = thread_config(checkpoint_ns=ns)
+    for look in (thread.get_state, thread.history, lambda where: drive.update_state(thread.app, where, {"a": 1})):
+        with pytest.raises(ValueError, match=f"unknown subgraph {'sbu' if 'sbu' in ns else ns!r}; "):
+            look(where)
+    with pytest.warns(GraphWarning, match="unknown subgraph .* The whole graph runs"):
+        assert asked(thread.invoke(None, where)) == ["i?"]
 
 
 def test_a_nested_thread_of_a_graph_that_is_not_known_cannot_be_shown(drive):
