@@ -177,8 +177,8 @@ _told: WeakSet[type] = WeakSet()
 
 
 def check_no_attributes(value: Any) -> None:
-    if vars(value):
-        raise TypeError(f"it has attributes of its own: {', '.join(map(repr, vars(value)))}")
+    if attributes := getattr(value, "__dict__", None):
+        raise TypeError(f"it has attributes of its own: {', '.join(map(repr, attributes))}")
 
 
 def _elsewhere(_: Any) -> Any:

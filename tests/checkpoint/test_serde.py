@@ -46,6 +46,7 @@ from kit.stored_values import (
     Pair,
     Plain,
     Right,
+    SlimStr,
     Slotted,
     T,
     Thing,
@@ -337,7 +338,7 @@ def test_instances_of_unregistered_subclasses_are_refused_at_any_depth(value):
         assert f"cannot store {type(value).__module__}.{type(value).__name__}" in refusal(place)
 
 
-@pytest.mark.parametrize("cls", [Both, Mode, Rank, MyStr], ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", [Both, Mode, Rank, MyStr, SlimStr], ids=lambda cls: cls.__name__)
 def test_registered_subclasses_of_str_and_int_are_restored(cls):
     value = next(iter(cls)) if issubclass(cls, Enum) else cls("x")
     for place in (value, [value], (value,), {"a": value}, {value: 1}, {value: 1, 2: 3}, {(value,): 1}, {value}):

@@ -274,6 +274,10 @@ class MyStr(str):
     pass
 
 
+class SlimStr(str):
+    __slots__ = ()
+
+
 def marked(text):
     """A text with an attribute, so that it is not only its characters."""
     made = MyStr(text)
