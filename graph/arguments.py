@@ -208,10 +208,11 @@ def _read_limits(where: str, given: Limit | Sequence[Limit]) -> tuple[Limit, ...
 
 def _check_policy(where: str, policy: RetryPolicy) -> None:
     times = (policy.initial_interval, policy.max_interval, policy.backoff_factor)
-    if not isinstance(policy.max_attempts, int) or policy.max_attempts < 1 or min(times) < 0:
+    are_numbers = all(isinstance(each, (int, float)) and each >= 0 for each in times)
+    if not isinstance(policy.max_attempts, int) or policy.max_attempts < 1 or not are_numbers:
         raise InvalidGraphError(
-            f"{where}: a RetryPolicy must have max_attempts >= 1 and no negative times, got "
-            f"{policy!r}"
+            f"{where}: a RetryPolicy must have max_attempts >= 1, and seconds and a backoff_factor "
+            f">= 0, got {policy!r}"
         )
     on = policy.retry_on
     classes = on if isinstance(on, (list, tuple)) else [on]

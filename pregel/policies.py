@@ -9,6 +9,8 @@ from datetime import timedelta
 from types import GenericAlias
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from ..channels.base import check_kind
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeoutPolicy:
@@ -111,7 +113,10 @@ class CachePolicy:
     Args:
         key_func: makes the key (str or bytes) from the input; None for a canonical hash of the
             input.
-        ttl: for how many seconds a result is used; None for ever.
+        ttl: for how many seconds (or which timedelta) a result is used; None for ever.
+
+    Raises:
+        TypeError: `ttl` is neither a number nor a timedelta, or `key_func` is no function.
     """
 
     __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)
@@ -120,6 +125,15 @@ class CachePolicy:
 
     key_func: Callable[..., str | bytes] | None = None
     ttl: float | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.ttl, timedelta):
+            object.__setattr__(self, "ttl", self.ttl.total_seconds())
+        check_kind("CachePolicy: ttl", self.ttl, float | int | None, "seconds, a timedelta or None")
+        if self.key_func is not None and not callable(self.key_func):
+            raise TypeError(
+                f"CachePolicy: key_func must be a function of the input, got {self.key_func!r}"
+            )
 
 
 class NodePolicies(NamedTuple):

@@ -31,6 +31,7 @@ from ..steps import Steps, Waits
 from ..task.deadline import Deadline
 from ..task.interrupts import merge_questions, unwrap_signals
 from ..task.outcome import (
+    NOT_CACHED,
     accept_command,
     cache_key,
     check_untouched,
@@ -41,6 +42,7 @@ from ..task.outcome import (
     snapshot_input,
     timeout_of,
     wait_before_retry,
+    warn_of_cache,
 )
 from ..task.task import Task
 from ..types import TimeoutPolicy
@@ -156,15 +158,26 @@ def _attempt_or_cached(task: Task, key: Any, waits: Waits) -> Steps[None]:
     with waits.lock((id(cache), key)) as lock:
         yield lock.acquire()
         try:
-            known = yield waits.ask(cache, "get", [key])
-            if key in known and (yield from _restore(task, known[key], waits)):
+            known = yield from _ask_cache(task, "get", [key], waits)
+            if known and key in known and (yield from _restore(task, known[key], waits)):
                 if task.run.observing is not None:
                     task.run.observing.find_cached(task)
                 return
             yield from _attempt_and_check(task, waits)
-            yield waits.ask(cache, "set", encode_result(task, key))
+            yield from _ask_cache(task, "set", encode_result(task, key), waits)
         finally:
             lock.release()
+
+
+def _ask_cache(task: Task, method: str, about: Any, waits: Waits) -> Steps[Any]:
+    """Call a method of the cache. None if it fails: its results can be computed again, and those
+    that are there already must not be lost."""
+    try:
+        return (yield waits.ask(task.run.settings.cache, method, about))
+    except Exception as error:
+        what = NOT_CACHED if method == "set" else "the cache was not asked"
+        warn_of_cache(task, what, error)
+        return None
 
 
 def _restore(task: Task, blob: Any, waits: Waits) -> Steps[bool]:

@@ -357,6 +357,11 @@ def cache_key(task: Task) -> FullKey | None:
         _watch_keys(task, cached, key)
     else:
         key = cached.policy.key_func(task.input)
+        if key is None:  # it would be the same for every input
+            raise TypeError(
+                f"node {task.name!r}: the key_func of its cache_policy must return a str or bytes, "
+                "got None"
+            )
     text = key.hex() if isinstance(key, bytes) else str(key)
     return cached.namespace, text + memory
 
@@ -371,9 +376,13 @@ def _watch_keys(task: Task, cached: NodeCache, key: str) -> None:
 
 
 def decode_result(task: Task, blob: Any) -> tuple[list[Pair], dict[str, Any]] | None:
-    """What a cached result writes, and what it has besides; None if it leads to what this graph
-    lacks."""
-    writes, dropped = task.run.settings.serde.loads(blob)
+    """What a cached result writes, and what it has besides; None if it cannot be read, or leads to
+    what this graph lacks."""
+    try:
+        writes, dropped = task.run.settings.serde.loads(blob)
+    except Exception as error:
+        warn_of_cache(task, "what the cache has was not used", error)
+        return None
     found: list[Pair] = []
     known = {*task.known_channels(), RETURN}
     for name, value in writes:
@@ -400,9 +409,17 @@ def encode_result(task: Task, key: FullKey) -> dict[FullKey, Any]:
     try:
         blob = task.run.settings.serde.dumps(([list(pair) for pair in task.writes[:count]], others))
     except Exception as error:
-        warnings.warn(f"node {task.name!r}: the result was not cached: {error}", stacklevel=2)
+        warn_of_cache(task, NOT_CACHED, error)
         return {}
     return {key: (blob, cached.policy.ttl)}
+
+
+NOT_CACHED: Final = "the result was not cached"
+
+
+def warn_of_cache(task: Task, what: str, error: Exception) -> None:
+    """Tell that a node goes on without its cache: what that holds can be computed again."""
+    warnings.warn(f"node {task.name!r}: {what}: {type(error).__name__}: {error}", stacklevel=2)
 
 
 # -- a failed attempt: wait how long, or give up ---------------------------------------------------
@@ -436,9 +453,11 @@ def wait_before_retry(
 def interval(policy: RetryPolicy, failures: int) -> float:
     """Seconds to wait after so many failures: grows by the factor up to the maximum; jitter only
     shortens it."""
-    wait = min(
-        policy.max_interval, policy.initial_interval * policy.backoff_factor ** (failures - 1)
-    )
+    try:
+        wait = policy.initial_interval * policy.backoff_factor ** (failures - 1)
+    except OverflowError:  # after a thousand failures
+        wait = policy.max_interval if policy.initial_interval else 0.0
+    wait = min(policy.max_interval, wait)
     if not policy.jitter:
         return wait
     from random import uniform  # deferred: few runs wait (benchmark P26)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import operator
 import threading
+from datetime import timedelta
 from typing import Annotated, Any
 
 import pytest
@@ -539,6 +540,50 @@ def test_a_hit_is_kept_by_a_saver_like_any_result(drive):
     thread.invoke({"n": 1})
     assert thread.log == [1]
     assert CALLS == [1]
+
+
+class Broken(InMemoryCache):
+    """Fails at one of its methods, or holds what nobody can read."""
+
+    def __init__(self, breaks):
+        super().__init__()
+        self.breaks = breaks
+
+    def get(self, keys):
+        if self.breaks == "get":
+            raise ConnectionError("the cache is away")
+        return dict.fromkeys(keys, ("msgpack", b"\xff\x00")) if self.breaks == "value" else super().get(keys)
+
+    def set(self, pairs):
+        if self.breaks == "set":
+            raise ConnectionError("the cache is away")
+        super().set(pairs)
+
+
+@pytest.mark.parametrize("breaks, words", [
+    ("get", "the cache was not asked: ConnectionError: the cache is away"),
+    ("set", "the result was not cached: ConnectionError: the cache is away"),
+    ("value", "what the cache has was not used: "),
+])  # fmt: skip
+def test_a_cache_that_fails_costs_no_result(drive, breaks, words):
+    app = app_of(note, Broken(breaks), retry_policy=RetryPolicy(initial_interval=0))
+    with pytest.warns(UserWarning, match=f"node 'node': {words}"):
+        assert drive.invoke(app, {"n": 1})["log"] == [1]
+    assert CALLS == [1]
+
+
+def test_a_key_function_that_returns_nothing_is_refused(drive):
+    app = app_of(note, policy=CachePolicy(key_func=lambda state: None))
+    with pytest.raises(TypeError, match="node 'node': the key_func of its cache_policy must return a str or bytes, got None"):
+        drive.invoke(app, {"n": 1})
+
+
+def test_seconds_to_live_may_be_a_timedelta_and_nothing_else():
+    assert CachePolicy(ttl=timedelta(minutes=1)) == CachePolicy(ttl=60)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="CachePolicy: ttl must be seconds, a timedelta or None, got '5'"):
+        CachePolicy(ttl="5")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="CachePolicy: key_func must be a function of the input, got 'n'"):
+        CachePolicy(key_func="n")  # type: ignore[arg-type]
 
 
 # -- nested graphs --------------------------------------------------------------------------------------------

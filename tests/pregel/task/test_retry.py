@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import operator
 import time
+from datetime import timedelta
 from typing import Annotated
 
 import pytest
@@ -71,6 +72,20 @@ class Fails:
 def test_waits_grow_by_the_factor_up_to_the_maximum():
     policy = RetryPolicy(initial_interval=0.05, backoff_factor=2, max_interval=0.3, jitter=False)
     assert [interval(policy, n) for n in (1, 2, 3, 4, 5)] == [0.05, 0.1, 0.2, 0.3, 0.3]
+
+
+def test_waits_stay_at_the_maximum_however_often_it_fails():
+    assert interval(RetryPolicy(max_interval=3, jitter=False), 5_000) == 3
+    assert interval(RetryPolicy(initial_interval=0, jitter=False), 5_000) == 0
+
+
+@pytest.mark.parametrize("given", [
+    {"initial_interval": timedelta(seconds=1)}, {"max_interval": None}, {"backoff_factor": float("nan")}, {"max_attempts": 0},
+])  # fmt: skip
+def test_a_policy_whose_times_are_no_numbers_is_refused_before_anything_runs(given):
+    policy = RetryPolicy(**given)
+    with pytest.raises(InvalidGraphError, match="node 'a': a RetryPolicy must have max_attempts >= 1, and seconds and"):
+        StateGraph(dict).add_node("a", lambda state: state, retry_policy=policy)
 
 
 @pytest.mark.parametrize("initial", [0.001, 1.0, 1000.0])
