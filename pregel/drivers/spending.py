@@ -252,6 +252,8 @@ def _ask_for_more(
     """
     unit, spent, limit = state
     if budget.on_empty == "ask" and task.find_answers() is not None:
+        from pydantic import FiniteFloat  # a store of totals has no other numbers
+
         of = "".join(f" of {name} {value}" for name, value in whose.items())
         question = {
             "budget": unit,
@@ -260,7 +262,7 @@ def _ask_for_more(
             "limit": limit,
             "question": f"{format_spent(spent, limit, unit)}{of} are spent: how much more?",
         }
-        more: float = interrupt(question, key=key, response_schema=float)
+        more: float = interrupt(question, key=key, response_schema=FiniteFloat)
         if more > 0:
             return more
     raise BudgetExceededError(task.name, unit, spent, limit)

@@ -136,6 +136,9 @@ def test_a_budget_of_a_user_may_begin_with_nothing(drive, store):
     budget = Budget(calls=0, per="user", on_empty="ask")
     app = chain_of(Log, a=spending(drive, 1)).compile(checkpointer=InMemorySaver(), store=store, budget=budget)
     assert "__interrupt__" in drive.invoke(app, EMPTY, user("ann", "1"))
+    for without_end in "inf", float("nan"):  # which no store could keep: the question stays open
+        with pytest.raises(ValueError, match="Input should be a finite number"):
+            drive.invoke(app, Command(resume=without_end), user("ann", "1"))
     assert "__interrupt__" not in drive.invoke(app, Command(resume=1), user("ann", "1"))
     assert "__interrupt__" in drive.invoke(app, EMPTY, user("ann", "2"))
 
