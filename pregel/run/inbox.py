@@ -138,7 +138,9 @@ def encode_post(
     """
     program = graph.program
     if not graph.inbox:
-        raise ValueError(f"{program.name} takes no posts: compile it with inbox=True")
+        raise ValueError(
+            f"{program.name} takes no posts: only a StateGraph compiled with inbox=True does"
+        )
     check_keeps_posts(saver)
     thread_id, ns, checkpoint_id = coordinates(where)
     if ns or checkpoint_id is not None:
@@ -147,7 +149,11 @@ def encode_post(
             f"{'a nested graph' if ns else 'a checkpoint'}: a post goes to the whole thread"
         )
     draft = Draft(POST)
-    program.scope.make_writer().write(values, draft)
+    try:
+        program.scope.make_writer().write(values, draft)
+    except Exception as error:
+        error.add_note(f"in a post to thread {thread_id!r}")
+        raise
     if not draft.writes:
         raise InvalidUpdateError(f"a post must have a value for a key, got {values!r}")
     encoded = []

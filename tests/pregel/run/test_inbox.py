@@ -21,6 +21,7 @@ from stategraph import (
     Overwrite,
     Send,
     StateGraph,
+    entrypoint,
     get_stream_writer,
     interrupt,
 )
@@ -380,8 +381,9 @@ def test_an_edit_leaves_it_for_the_run(drive, saver):
 )
 def test_what_is_no_addition_is_refused_when_it_is_posted(drive, values, says):
     thread = drive.on(chain(InMemorySaver()))
-    with pytest.raises(InvalidUpdateError, match=says):
+    with pytest.raises(InvalidUpdateError, match=says) as refused:
         thread.call("post", values)
+    assert "a post" in str(refused.value) or refused.value.__notes__ == ["in a post to thread 't'"]
     assert thread.state.posts == ()
 
 
@@ -412,8 +414,9 @@ def test_a_saver_without_the_table_is_refused(drive, tmp_path):
 
 def test_a_graph_that_takes_none_refuses_them(drive):
     builder = chain_of(State, a=says("a"))
-    with pytest.raises(ValueError, match="compile it with inbox=True"):
-        drive.call(builder.compile(checkpointer=InMemorySaver()), "post", CONFIG, {"log": ["x"]})
+    for app in (builder.compile(checkpointer=InMemorySaver()), entrypoint(checkpointer=InMemorySaver())(says("b"))):
+        with pytest.raises(ValueError, match=f"{app.name} takes no posts: only a StateGraph compiled with inbox=True"):
+            drive.call(app, "post", CONFIG, {"log": ["x"]})
     with pytest.raises(ValueError, match="no checkpointer"):
         drive.call(builder.compile(inbox=True), "post", CONFIG, {"log": ["x"]})
 
