@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 
 from ...channels.base import MISSING, check_kind
 from ...checkpoint.base import RETURN, UNDOING, UNDONE, CheckpointTuple, address, coordinates
+from ...checkpoint.errors import CheckpointConflictError
 from ..errors import ThreadUndoingError, Undo, UndoneSignal
 from ..names import TASKS, UNDO
 from ..policies import RetryPolicy
@@ -78,11 +79,10 @@ def undo(
         if done is not None and checkpoint_id is None and target in (None, done["to"]):
             return (yield waits.ask(app, "get_state", thread))  # it was undone before a crash
         tip = checkpoint_id or head.checkpoint["id"]
-        found, inside = yield from _read_back(saver, thread_id, tip, target, waits)
-        plan = _Plan(thread_id, found, tip, target)
-        plan.add_nested(inside)
+        plan = yield from _make_plan(saver, thread_id, (tip, target), waits, _PAGE)
         run = mine._editing(thread)
-        yield waits.ask(mine, "edit", run, _begin(run, plan.as_input(reason), reason))
+        begin = _begin(run, plan.as_input(reason), head.checkpoint["id"])
+        yield waits.ask(mine, "edit", run, begin)
     try:
         yield waits.ask(mine, "invoke", given, thread)
     except UndoneSignal as signal:
@@ -138,14 +138,38 @@ def _id_of(to: Any) -> str | None:
 # -- what is to be undone --------------------------------------------------------------------------
 
 
-def _read_back(saver: Any, thread_id: str, tip: str, target: str | None, waits: Waits) -> Steps:
+def _add_late(plan: dict[str, Any], waits: Waits) -> Steps:
+    """The plan, with what tasks at work have recorded after it was made, until the edit that began
+    the undo stopped their run."""
+    tip = plan["tip"]
+    thread = RUNNING.get().run.thread
+    late = yield from _make_plan(thread.saver, thread.thread_id, (tip, tip), waits, 2)
+    beside = late.as_input("")["effects"]
+    results = {entry["id"]: entry["result"] for entry in beside}
+    known = {*plan["before"], *(entry["id"] for entry in plan["effects"])}
+    return {
+        **plan,
+        "effects": [
+            *(entry for entry in beside if entry["id"] not in known),
+            *(
+                {**entry, "result": entry["result"] or results.get(entry["id"], [])}
+                for entry in plan["effects"]
+            ),
+        ],
+    }
+
+
+def _read_back(
+    saver: Any, thread_id: str, way: tuple[str, str | None], waits: Waits, size: int
+) -> Steps:
     """The checkpoints of the whole graph and of those inside, from the newest back to where an undo
     ends. What it undoes, has been undone before, or belongs to another branch lies there: whatever
     follows a checkpoint is stored after it."""
     found: dict[str, CheckpointTuple] = {}
     inside: list[CheckpointTuple] = []
-    at: str | None = tip
-    before, size = None, _PAGE
+    at: str | None = way[0]
+    target = way[1]
+    before = None
     while True:
         where = {"configurable": {"thread_id": thread_id}}
         page = yield waits.list(saver, where, before=before, limit=size)
@@ -167,6 +191,17 @@ def _ends_at(found: CheckpointTuple, target: str | None) -> bool:
     return found.checkpoint["id"] == target
 
 
+def _make_plan(
+    saver: Any, thread_id: str, way: tuple[str, str | None], waits: Waits, page: int
+) -> Generator[Any, Any, _Plan]:
+    """What is undone on a way back: where that begins, and where it ends."""
+    tip, target = way
+    found, inside = yield from _read_back(saver, thread_id, way, waits, page)
+    plan = _Plan(thread_id, found, tip, target)
+    plan.add_nested(inside)
+    return plan
+
+
 class _Plan:
     """What is undone between a checkpoint and one before it.
 
@@ -180,6 +215,7 @@ class _Plan:
         self, thread_id: str, found: Sequence[CheckpointTuple], tip: str, target: str | None
     ) -> None:
         self._thread_id = thread_id
+        self._tip = tip
         self._all = {each.checkpoint["id"]: each for each in reversed(found)}
         self._first: dict[str | None, str] = {}
         """The oldest child of each checkpoint."""
@@ -280,6 +316,8 @@ class _Plan:
             "clears": self.clears,
             "reason": reason,
             "effects": ordered,
+            "tip": self._tip,
+            "before": sorted(self._before),
         }
 
 
@@ -306,12 +344,21 @@ def _parent_of(found: CheckpointTuple) -> str | None:
 # -- the two edits ---------------------------------------------------------------------------------
 
 
-def _begin(run: Run, plan: dict[str, Any], reason: str) -> Effects:
-    """Drop what is pending, and let the undo be due."""
-    yield from load_to_edit(run)
+def _begin(run: Run, plan: dict[str, Any], head: str) -> Effects:
+    """Drop what is pending, and let the undo be due.
+
+    Args:
+        head: of the thread, when the plan was made.
+
+    Raises:
+        CheckpointConflictError: a run has moved the thread on, and may have done more.
+    """
+    found: Any = yield from load_to_edit(run)
+    if (id := found.checkpoint["id"]) != head:
+        raise CheckpointConflictError(run.thread.thread_id or "", "", head, id)
     machine = run.machine
     machine.apply_input([(TASKS, [Send(UNDO, plan)])], machine.plan(coerce=False))
-    run.commits.describe(UNDOING, reason)
+    run.commits.describe(UNDOING, plan["reason"])
     yield from cut(run, "update", [])
 
 
@@ -358,6 +405,8 @@ class _UndoNode:
 
     def _undo_all(self, plan: dict[str, Any], call: Callable[..., Any], waits: Waits) -> Steps:
         effects = []
+        if "tip" in plan:  # an earlier version stored none
+            plan = yield from _add_late(plan, waits)
         for entry in plan["effects"]:
             retry = _find_retry(self._program, entry)
             outcome = yield from _undo_one(RUNNING.get(), entry, retry, call, waits)

@@ -22,7 +22,11 @@ from stategraph import (
     interrupt,
     task,
 )
+from stategraph.checkpoint.errors import CheckpointConflictError
 from stategraph.prebuilt import ToolNode
+from stategraph.pregel.drivers import undoing as undoings
+from stategraph.pregel.drivers.awaits import AWAITS
+from stategraph.pregel.drivers.waits import WAITS
 from stategraph.visualize import timeline
 
 DONE = []
@@ -87,6 +91,48 @@ def test_a_failure_undoes_its_run_and_is_raised(drive):
         drive.invoke(app, EMPTY, CONFIG)
     assert DONE == ["buy a", "cancel a"]
     assert app.get_state(CONFIG).next == ()
+
+
+def read_slowly(monkeypatch, drive, app, *answers):
+    """After an undo has read what is to be undone, and before it stops the thread, another process answers."""
+    read_back, waiting = undoings._read_back, [*answers]
+
+    def read(*args):
+        found = yield from read_back(*args)
+        while waiting:
+            yield (AWAITS if drive.is_async else WAITS).ask(app, "invoke", Command(resume=waiting.pop(0)), CONFIG)
+        return found
+
+    monkeypatch.setattr(undoings, "_read_back", read)
+
+
+@pytest.fixture
+def asking_buyer(local_saver):
+    def step(state):
+        for item in "abc":
+            buy(item)
+            if item != "c":
+                interrupt(item)
+        return {"log": ["bought"]}
+
+    return chain_of(Log, step=step).compile(checkpointer=local_saver)
+
+
+def test_what_is_done_until_the_undo_stops_the_thread_is_undone_too(drive, asking_buyer, monkeypatch):
+    drive.invoke(asking_buyer, EMPTY, CONFIG)
+    read_slowly(monkeypatch, drive, asking_buyer, 1)
+    drive.call(asking_buyer, "undo", CONFIG)
+    assert DONE == ["buy a", "buy b", "cancel b", "cancel a"]
+
+
+def test_an_undo_of_a_thread_that_has_moved_on_meanwhile_conflicts(drive, asking_buyer, monkeypatch):
+    drive.invoke(asking_buyer, EMPTY, CONFIG)
+    read_slowly(monkeypatch, drive, asking_buyer, 1, 2)
+    with pytest.raises(CheckpointConflictError, match="another run committed"):
+        drive.call(asking_buyer, "undo", CONFIG)
+    assert DONE == ["buy a", "buy b", "buy c"]
+    drive.call(asking_buyer, "undo", CONFIG)
+    assert DONE[3:] == ["cancel c", "cancel b", "cancel a"]
 
 
 def test_a_stream_ends_with_the_undo():
