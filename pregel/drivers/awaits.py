@@ -125,7 +125,10 @@ class _AsTask:
 
     def __init__(self, task: Task) -> None:
         self.error: BaseException | None = None
-        self._task = asyncio.get_running_loop().create_task(self._run(task))
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiter: asyncio.Future[None]
+        self._task = self._loop.create_task(self._run(task))
 
     async def _run(self, task: Task) -> None:
         RUNNING.set(task)
@@ -136,13 +139,20 @@ class _AsTask:
             # Any other signal must not reach the event loop, which it would tear down.
             if isinstance(error, asyncio.CancelledError):
                 raise
+        finally:
+            # Not by a callback of the task: who waits would go on one turn of the loop later (P29).
+            if self._timer is not None:
+                self._timer.cancel()
+                _wake(self._waiter)
 
     @property
     def done(self) -> bool:
         return self._task.done()
 
-    async def wait(self, seconds: float) -> None:
-        await asyncio.wait([self._task], timeout=seconds)
+    def wait(self, seconds: float) -> Awaitable[None]:
+        self._waiter = self._loop.create_future()
+        self._timer = self._loop.call_later(seconds, _wake, self._waiter)
+        return self._waiter
 
     def cancel(self) -> None:
         self._task.cancel()
