@@ -36,7 +36,7 @@ settings.register_profile("full", deadline=None, max_examples=1000)
 settings.load_profile("quick")  # `pytest --hypothesis-profile=full` searches longer, with new random graphs
 
 LONGEST = """
-    chaos planted_bugs conformance page_views serve_ui search typed serve_two_servers executors flow transaction workers
+    chaos planted_bugs conformance page_views serve_ui benchmarks search typed serve_two_servers executors flow transaction workers
     postgres_saver races sleep counts stream_nested examples demo ray effect lab_calls
     protocol store inbox pytest_plugin layout properties memory_keys processes nested_time_travel long_pruning
     call_threads extract job_durability public live docs delays once live_threads history_model

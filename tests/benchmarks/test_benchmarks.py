@@ -36,6 +36,9 @@ SMALL = {
 FRESH = ("P13", "P26")
 """Cases of a process that has loaded nothing: `fresh.py` measures them."""
 
+WHOLE = ("P28-", "P36-", "P38-")
+"""How the names of cases begin that are the time of one whole run, in other processes: no difference of two times."""
+
 CLUSTERS = ("P38-dask", "P38-ray")
 """Cases that leave a cluster's threads behind: in a process of their own."""
 
@@ -56,8 +59,9 @@ def tiny(monkeypatch):
 
 
 @pytest.mark.trial
-@pytest.mark.clock
-@pytest.mark.parametrize("name", list(everything.CASES))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.clock] * (not name.startswith(WHOLE))) for name in everything.CASES]
+)
 def test_a_case_gives_a_number(name, tiny):
     if name in processes.LANGCHAIN:
         pytest.importorskip("langchain_core")
