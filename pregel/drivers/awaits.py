@@ -59,6 +59,8 @@ async def arun_task(task: Task) -> None:
             await aattempt(task)
     except BaseException as raised:
         error = raised
+        if isinstance(raised, asyncio.InvalidStateError):
+            raised.add_note("In a coroutine await what a @task call returns: it has no result yet")
     if timed:
         task.note_span(began)
     if error is not None:

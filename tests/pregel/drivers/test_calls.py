@@ -221,6 +221,16 @@ def test_an_async_body_calls_both_kinds():
     assert asyncio.run(flow.ainvoke(2)) == [4, 4]
 
 
+def test_a_coroutine_that_does_not_await_a_call_is_told_to():
+    @entrypoint()
+    async def flow(x: int) -> Any:
+        return double(x).result()
+
+    with pytest.raises(asyncio.InvalidStateError) as raised:
+        asyncio.run(flow.ainvoke(2))
+    assert "In a coroutine await what a @task call returns: it has no result yet" in raised.value.__notes__
+
+
 def test_a_sync_task_of_an_async_run_may_call_async_ones():
     @task
     async def innermost(x: int) -> int:
