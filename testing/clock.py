@@ -20,7 +20,9 @@ from ..pregel.drivers.pool import POOL
 SECONDS_TO_LOOK = 0.0005
 """Real time between two looks at whether everything waits."""
 SECONDS_TO_STALL = 0.5
-"""Threads of which none has moved for so much real time wait for something."""
+"""Threads of which none has moved or computed for so much real time wait for something."""
+SECONDS_OF_WORK = 0.05
+"""Threads that have used the processor for so long compute, such as in a function of NumPy."""
 LEAST_SECONDS = 1e-6
 """Shorter waits count as this: a float with a date in it tells no shorter ones."""
 
@@ -45,7 +47,7 @@ class VirtualTime:
         self._mine = threading.local()  # whether a thread is counted in `_busy`
         self._loops: dict[Any, Callable[..., Any]] = {}
         self._open = True
-        self._seen: tuple[Any, float] = (None, 0.0)
+        self._seen: tuple[Any, float, float] = (None, 0.0, 0.0)
 
     # -- for tests ---------------------------------------------------------------------------------
 
@@ -135,15 +137,16 @@ class VirtualTime:
                 due = min((due for _, due in waiting), default=inf)
                 if due < inf and (self._busy <= 0 or self._is_stalled()):
                     self._passed = max(self._passed, due)
-                    self._seen = None, 0.0
+                    self._seen = None, 0.0, 0.0
                     self._changed.notify_all()
 
     def _is_stalled(self) -> bool:
         """Whether no thread has moved for a while: a test joins one, or a node waits for a lock."""
         me, frames = threading.get_ident(), find_frames()
         seen = {each: (id(frame), frame.f_lasti) for each, frame in frames.items() if each != me}
-        if seen != self._seen[0]:
-            self._seen = seen, time.monotonic()
+        worked = time.process_time() - time.thread_time()  # by all threads but this one
+        if seen != self._seen[0] or worked - self._seen[2] > SECONDS_OF_WORK:
+            self._seen = seen, time.monotonic(), worked
         return time.monotonic() - self._seen[1] > SECONDS_TO_STALL
 
     def submit(self, job: Callable[[], None]) -> None:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from hashlib import pbkdf2_hmac
 
 import pytest
 from kit.graphs import CONFIG, Log
@@ -91,6 +92,20 @@ def test_virtual_time_waits_for_computing_tasks(drive):
 
         drive.invoke(graph({"work": awork if drive.is_async else work, "nap": napper(drive, 3600)}), {})
         assert {*seen} == {0.0} and clock.elapsed == pytest.approx(3600)
+
+
+@pytest.mark.trial
+def test_virtual_time_waits_for_what_computes_without_holding_the_interpreter(drive):
+    """As NumPy does: the thread stays at one instruction, for a second."""
+
+    def derive(state):
+        pbkdf2_hmac("sha256", b"word", b"salt", 1_500_000)
+        return {"log": ["derived"]}
+
+    app = graph({"derive": derive}, timeout=60)
+    with virtual_time() as clock:
+        assert drive.invoke(app, {"log": []})["log"] == ["derived"]
+        assert clock.elapsed == 0
 
 
 def test_the_backoff_of_retries(drive):
