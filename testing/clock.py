@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from math import inf
 from types import FrameType
 from typing import Any
 
 from ..channels.base import check_kind
+from ..checkpoint.threads import CallThreads
 from ..pregel.clock import CLOCK
 from ..pregel.drivers.pool import POOL
 
@@ -120,8 +122,20 @@ class VirtualTime:
                 self.wait(lambda: bool(look(0)), timeout)
             return look(0)
 
+        run_on_thread = loop.run_in_executor
+
+        def run_in_executor(executor: Any, function: Callable[..., Any], *args: Any) -> Any:
+            if executor is not None and "Thread" not in type(executor).__name__:
+                return run_on_thread(executor, function, *args)
+            # Until the loop knows the result: so long there is something that does not wait.
+            self._count(1)
+            future = run_on_thread(executor, self._as_counted(partial(function, *args)))
+            future.add_done_callback(lambda _: self._count(-1))
+            return future
+
         self._loops[loop] = look
         selector.select, loop.time = select, self.monotonic
+        loop.run_in_executor = run_in_executor
 
     # -- what moves it -----------------------------------------------------------------------------
 
@@ -152,19 +166,35 @@ class VirtualTime:
     def submit(self, job: Callable[[], None]) -> None:
         """`ThreadPool.submit`: from now on until it has ended, the job is something that does not
         wait."""
-        with self._changed:
-            self._busy += 1
+        type(POOL).submit(POOL, self._watch(job))
+
+    def _watch(self, job: Callable[[], None]) -> Callable[[], None]:
+        """A job for another thread, which has something to do until it has ended."""
+        self._count(1)
 
         def run() -> None:
+            try:
+                self._as_counted(job)()
+            finally:
+                self._count(-1)
+
+        return run
+
+    def _count(self, more: int) -> None:
+        with self._changed:
+            self._busy += more
+
+    def _as_counted(self, function: Callable[[], Any]) -> Callable[[], Any]:
+        """A function for a thread that is counted while it runs, but not while it waits here."""
+
+        def run() -> Any:
             self._mine.counted = True
             try:
-                job()
+                return function()
             finally:
                 self._mine.counted = False
-                with self._changed:
-                    self._busy -= 1
 
-        type(POOL).submit(POOL, run)
+        return run
 
     def open(self) -> None:
         """From now on this is the time of the engine. The thread that says so is one of those that
@@ -179,6 +209,13 @@ class VirtualTime:
         CLOCK.virtual = self
         CLOCK.time, CLOCK.monotonic, CLOCK.sleep = self.time, self.monotonic, self.sleep
         POOL.submit = self.submit  # type: ignore[method-assign]
+        # Those of checkpointers and stores, which coroutines wait for.
+        submit = self._submit_call = CallThreads.submit
+
+        def submit_call(threads: CallThreads, job: Callable[[], None]) -> None:
+            submit(threads, self._watch(job))
+
+        CallThreads.submit = submit_call  # type: ignore[method-assign]
         asyncio = sys.modules.get("asyncio")
         if asyncio is not None and (loop := asyncio._get_running_loop()) is not None:
             self.adopt(loop)
@@ -186,10 +223,11 @@ class VirtualTime:
     def close(self) -> None:
         """Real time again. Who still waits goes on."""
         del POOL.submit
+        CallThreads.submit = self._submit_call  # type: ignore[method-assign]
         CLOCK.virtual = None
         CLOCK.run_freely()
         for loop, look in self._loops.items():
-            del loop.time
+            del loop.time, loop.run_in_executor
             if loop._selector is not None:  # it is not closed
                 loop._selector.select = look
         with self._changed:

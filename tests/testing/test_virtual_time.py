@@ -26,6 +26,7 @@ from stategraph import (
     get_runtime,
     task,
 )
+from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel.clock import CLOCK
 from stategraph.pregel.drivers.pool import POOL
 from stategraph.pregel.errors import NodeTimeoutError, StepTimeoutError
@@ -196,6 +197,27 @@ def test_calls_of_tasks(drive):
     with virtual_time() as clock:
         assert drive.invoke(flow, [300, 20, 100]) == [300, 20, 100]
         assert clock.elapsed == pytest.approx(300)
+
+
+class SlowSaver(SqliteSaver):
+    """Takes a while to record something."""
+
+    def record(self, *given):
+        threading.Event().wait(0.05)
+        return super().record(*given)
+
+
+async def test_virtual_time_waits_for_threads_that_a_coroutine_waits_for():
+    """Those of its checkpointer, and of `asyncio.to_thread`."""
+
+    async def node(state, runtime: Runtime):
+        await runtime.aonce("effect", asyncio.sleep, 0)
+        await asyncio.to_thread(threading.Event().wait, 0.05)
+        return {"log": ["done"]}
+
+    with SlowSaver.from_conn_string(":memory:") as saver, virtual_time() as clock:
+        assert (await graph({"node": node}, saver, timeout=60).ainvoke({"log": []}, CONFIG))["log"] == ["done"]
+        assert clock.elapsed == 0
 
 
 def test_timers_of_asyncio_are_moved_with_it():
