@@ -215,7 +215,7 @@ class VirtualTime:
         def submit_call(threads: CallThreads, job: Callable[[], None]) -> None:
             submit(threads, self._watch(job))
 
-        CallThreads.submit = submit_call  # type: ignore[method-assign]
+        CallThreads.submit = submit_call  # type: ignore[method-assign, assignment]
         asyncio = sys.modules.get("asyncio")
         if asyncio is not None and (loop := asyncio._get_running_loop()) is not None:
             self.adopt(loop)
