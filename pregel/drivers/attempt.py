@@ -27,6 +27,7 @@ from ..errors import (
     ParentCommand,
 )
 from ..program.writes import explain_keyless
+from ..run.run import run_of
 from ..steps import Steps, Waits
 from ..task.deadline import Deadline
 from ..task.interrupts import merge_questions, unwrap_signals
@@ -164,9 +165,16 @@ def _attempt_or_cached(task: Task, key: Any, waits: Waits) -> Steps[None]:
                     task.run.observing.find_cached(task)
                 return
             yield from _attempt_and_check(task, waits)
-            yield from _ask_cache(task, "set", encode_result(task, key), waits)
+            if not _is_answered(task):
+                yield from _ask_cache(task, "set", encode_result(task, key), waits)
         finally:
             lock.release()
+
+
+def _is_answered(task: Task) -> bool:
+    """Whether somebody was asked for the result: they have answered for this thread alone."""
+    calls = run_of(task).calls.made_by(task)
+    return any(each.known_answers() or each.passed_on for each in (task, *calls))
 
 
 def _ask_cache(task: Task, method: str, about: Any, waits: Waits) -> Steps[Any]:

@@ -400,6 +400,34 @@ def test_questions_are_not_and_their_answers_are_not_shared(drive):
     assert drive.invoke(app, Command(resume="A"), config)["log"] == ["A"]
 
 
+@task
+def ask_by_task(question):
+    return interrupt(question)
+
+
+async def ask_twice_by_tasks(state):
+    return {"log": [await ask_by_task("first"), await ask_by_task("second")]}
+
+
+def ask_twice(state):
+    return {"log": [interrupt("first"), interrupt("second")]}
+
+
+asking_graph = chain_of(State, node=ask_twice).compile()
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("node", [ask_twice, ask_twice_by_tasks, asking_graph], ids=["node", "tasks", "graph"])
+async def test_what_a_person_has_answered_is_for_this_thread_alone(node, schedule, local_saver):
+    graph = StateGraph(State).add_node("ask", node, cache_policy=CachePolicy(key_func=lambda state: str(state["n"])))
+    app = graph.add_edge(START, "ask").compile(cache=InMemoryCache(), checkpointer=local_saver, schedule=schedule)
+    for thread in "AB":
+        config = thread_config(thread)
+        assert "__interrupt__" in await app.ainvoke({"n": 1}, config), thread
+        assert "__interrupt__" in await app.ainvoke(Command(resume=thread), config)
+        assert (await app.ainvoke(Command(resume=thread), config))["log"] == [thread] * 2
+
+
 def test_where_to_go_is_replayed(drive):
     def go(state):
         CALLS.append("go")
