@@ -34,6 +34,7 @@ from .records import (
     ERROR_SOURCE,
     INTERRUPT,
     KEPT,
+    MADE_BY,
     NO_WRITES,
     NULL_TASK_ID,
     OF_TASK,
@@ -70,9 +71,9 @@ from .threads import Closable
 
 __all__ = [
     "BaseCheckpointSaver", "CHECKPOINT_FORMAT", "CLAIM", "CONTINUES", "CONTROL_WRITES",
-    "DIGEST", "EDITED", "ERROR", "ERROR_SOURCE", "INTERRUPT", "KEPT", "NO_WRITES", "NULL_TASK_ID",
-    "OF_TASK", "POST", "POST_TASK_ID", "RAISED", "RESUME", "RETURN", "REWOUND", "SLEEP",
-    "TRACEBACK", "UNDER_WAY", "UNDOING", "UNDONE", "Checkpoint", "CheckpointConflictError",
+    "DIGEST", "EDITED", "ERROR", "ERROR_SOURCE", "INTERRUPT", "KEPT", "MADE_BY", "NO_WRITES",
+    "NULL_TASK_ID", "OF_TASK", "POST", "POST_TASK_ID", "RAISED", "RESUME", "RETURN", "REWOUND",
+    "SLEEP", "TRACEBACK", "UNDER_WAY", "UNDOING", "UNDONE", "Checkpoint", "CheckpointConflictError",
     "CheckpointMetadata", "CheckpointTuple", "Commit", "Expected", "PendingWrite", "Place", "Post",
     "RunnableConfig", "Span", "TaskWrites",
     "address", "coordinates", "write_index",

@@ -3,16 +3,18 @@ threads continue under the new one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from itertools import filterfalse
 from typing import Any, NamedTuple, Self
 
 from ..checkpoint.base import (
     CLAIM,
     INTERRUPT,
     KEPT,
+    MADE_BY,
     RESUME,
     Checkpoint,
     CheckpointTuple,
@@ -20,7 +22,17 @@ from ..checkpoint.base import (
     coordinates,
 )
 from ..pregel.errors import InvalidGraphError, nearest
-from ..pregel.names import GRAPH, PULL, PUSH, TASKS, child_ns, is_under_way
+from ..pregel.names import (
+    GRAPH,
+    PULL,
+    PUSH,
+    TASKS,
+    child_ns,
+    handler_name,
+    is_handler,
+    is_internal,
+    is_under_way,
+)
 from ..pregel.program.version import (
     Versioned,
     find_version,
@@ -33,7 +45,7 @@ from ..pregel.run.ledger import describe_kept
 from ..pregel.schedule.slots import find_under_way
 from ..pregel.task.ids import task_id
 from ..pregel.task.interrupts import TASK, identity_of, task_digits
-from ..pregel.task.task import Task
+from ..pregel.task.task import Task, handler_of
 from ..pregel.types import Send
 
 Pair = tuple[str, Any]
@@ -46,6 +58,7 @@ class _Step(NamedTuple):
         concerns: the node or key that it changes, as a fingerprint names it.
         becomes: what that is called afterwards; None: it is gone.
         of_kind: it is only for threads in which that is of another kind, unless versions tell.
+        renames: a node, and its new name; None if it renames none.
         checkpoint, write: convert a checkpoint, and one write that is recorded beside it; None
             drops the write.
     """
@@ -53,6 +66,7 @@ class _Step(NamedTuple):
     concerns: str
     becomes: str | None
     of_kind: bool
+    renames: tuple[str, str] | None
     checkpoint: Callable[[Checkpoint], Checkpoint]
     write: Callable[[str, Any], Pair | None]
 
@@ -84,21 +98,25 @@ class Migration:
 
     def rename_node(self, old: str, new: str) -> Self:
         """Give a node another name, everywhere: as a target of `Send`s and in joins too."""
+        self._rename(old, new)
+        return self._rename(handler_name(old), handler_name(new))
+
+    def _rename(self, old: str, new: str) -> Self:
         self._nodes.append((old, new))
 
         def rename_write(name: str, value: Any) -> Pair:
             if name == TASKS:
                 sends = value if isinstance(value, list) else [value]
                 value = [rename_send(send, old, new) for send in sends]
-            elif rename_channel(name, old, new) != name or value == old:
+            elif rename_channel(name, old, new) != name or (value == old and is_internal(name)):
                 value = rename_arrived(value, old, new)
             if name == KEPT and value.get("path"):
                 value = {**value, "path": _rename_path(value["path"], old, new)}
             return rename_channel(name, old, new), value
 
-        return self._add(
-            f"node {old!r}", f"node {new!r}", partial(rename_node, old=old, new=new), rename_write
-        )
+        convert = partial(rename_node, old=old, new=new)
+        about = f"node {old!r}", f"node {new!r}"
+        return self._add(*about, convert, rename_write, renames=(old, new))
 
     def rename_key(self, old: str, new: str) -> Self:
         """Give a key of the state another name."""
@@ -178,16 +196,14 @@ class Migration:
     def renamed(self) -> dict[str, str]:
         """The renamed nodes, each with its last name."""
         found: dict[str, str] = {}
-        for old, new in self._nodes:
+        for old, new in filterfalse(lambda pair: is_handler(pair[0]), self._nodes):
             found = {name: new if end == old else end for name, end in found.items()}
             found[old] = new
         return found
 
     def rename_edge_end(self, name: str) -> str:
         """Return the last name of a node, or of the channel of a join, in the graph's structure."""
-        for old, new in self._nodes:
-            name = new if name == old else rename_channel(name, old, new)
-        return name
+        return _rename_in_turn(name, self._nodes)
 
     def rename_kind(self, name: str) -> str | None:
         """Return the last name of a `key NAME`; None if its value is converted or dropped."""
@@ -209,17 +225,36 @@ class Migration:
         """
         mistakes = []
         for number, step in enumerate(self._steps):
-            name = step.becomes
-            for later in self._steps[number + 1 :]:
-                name = later.becomes if later.concerns == name else name
+            name = step.becomes and self._find_end(step.becomes, number + 1)
             if name is not None and name not in fingerprint:
                 kind, _, quoted = name.partition(" ")
+                if is_handler(quoted[1:-1]):  # it is only there if the node has one
+                    continue
                 known = [each for each in fingerprint if each.startswith(f"{kind} ")]
                 meant = nearest(quoted[1:-1], (each.partition(" ")[2][1:-1] for each in known))
                 change = "converts" if step.of_kind else f"renames {step.concerns} to"
                 mistakes.append(f"migrate {change} {name}, which the graph does not have; {meant}")
+        ends = {} if self._has_versions else {name: self._find_end(name) for name in fingerprint}
+        for name, end in ends.items():
+            if end != name and _is_circle(name, ends):
+                mistakes.append(
+                    f"migrate gives {name} the name of another, and that its own: without versions "
+                    "it cannot be told which threads have the new names. Name them: "
+                    'Migration("1")....to("2"), and compile(version="2")'
+                )
         if mistakes:
             raise InvalidGraphError(tuple(dict.fromkeys(mistakes)))
+
+    @property
+    def _has_versions(self) -> bool:
+        return len(self._starts) > 1 or None not in self._starts
+
+    def _find_end(self, name: str, start: int = 0) -> str | None:
+        """What becomes of a node or a key by the changes from the start on; None: it is gone."""
+        found: str | None = name
+        for step in self._steps[start:]:
+            found = step.becomes if step.concerns == found else found
+        return found
 
     def _add(
         self,
@@ -230,6 +265,7 @@ class Migration:
         inside: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
         *,
         of_kind: bool = False,
+        renames: tuple[str, str] | None = None,
     ) -> Self:
         """Add a change.
 
@@ -238,7 +274,7 @@ class Migration:
         """
         if inside is not None:
             convert, write = _with_sends(convert, write, inside)
-        self._steps.append(_Step(concerns, becomes, of_kind, convert, write))
+        self._steps.append(_Step(concerns, becomes, of_kind, renames, convert, write))
         return self
 
     def __call__(self, checkpoint: Checkpoint, changed: Sequence[str]) -> Checkpoint:
@@ -255,25 +291,38 @@ class Migration:
         Raises:
             ValueError: a version has stored it that the migration does not have.
         """
-        stored = found.checkpoint["versions_seen"].get(GRAPH, {})
-        known, mine = dict(stored), program.fingerprint
-        checkpoint, pending = found.checkpoint, list(found.pending_writes or ())
-        last = dict(self._keys)
+        stored, mine = found.checkpoint["versions_seen"].get(GRAPH, {}), program.fingerprint
+        pending, last = found.pending_writes or (), dict(self._keys)
 
-        def is_retyped(name: str) -> bool:
-            final = name
-            for old, new in last.items():
-                final = f"key {new!r}" if final == f"key {old!r}" else final
-            return final in mine and known.get(name) != mine[final]
+        def find_steps(graph: Mapping[str, int]) -> list[_Step]:
+            if graph == mine:
+                return []
+            known = dict(graph)
 
-        for step in self._find_steps(known, is_retyped):
+            def is_retyped(name: str) -> bool:
+                final = name
+                for old, new in last.items():
+                    final = f"key {new!r}" if final == f"key {old!r}" else final
+                return final in mine and known.get(name) != mine[final]
+
+            return [*self._find_steps(known, is_retyped)]
+
+        steps, checkpoint = find_steps(stored), found.checkpoint
+        for step in steps:
             checkpoint = step.checkpoint(checkpoint)
-            pending = [
-                (id, *pair) for id, name, value in pending if (pair := step.write(name, value))
-            ]
-        converted = found._replace(checkpoint=checkpoint, pending_writes=pending)
-        former = {new: old for old, new in self.renamed.items() if f"node {old!r}" in stored}
-        return converted._replace(pending_writes=_keep_ids(converted, program, former))
+        # What another version has recorded since beside this checkpoint, or before at the origin of
+        # a task under way, needs changes of its own.
+        later = {id: find_steps(graph) for id, name, graph in pending if name == MADE_BY}
+        writes: list[PendingWrite] = []
+        for id, name, value in pending:
+            pair: Pair | None = (name, value)
+            for step in steps if name == KEPT else later.get(id, steps):
+                pair = pair and step.write(*pair)
+            if pair is not None:
+                writes.append((id, *pair))
+        undone = {id: _undo(each) for id, each in {"": steps, **later}.items()}
+        converted = found._replace(checkpoint=checkpoint, pending_writes=writes)
+        return converted._replace(pending_writes=_keep_ids(converted, program, undone))
 
     def _find_steps(
         self, known: dict[str, int], is_retyped: Callable[[str], bool]
@@ -284,7 +333,7 @@ class Migration:
             known: the fingerprint of the graph that has stored it; follows the changes.
         """
         version = find_version(known)
-        versioned = len(self._starts) > 1 or None not in self._starts
+        versioned = self._has_versions
         if versioned and version not in self._starts and version is not None:
             names = ", ".join(repr(name) for name in self._starts if name is not None)
             raise ValueError(
@@ -304,8 +353,24 @@ class Migration:
                     known[step.becomes] = kind
 
 
+def _is_circle(name: str, ends: Mapping[str, str | None]) -> bool:
+    found: str | None = name
+    for _ in ends:
+        found = ends.get(found) if found is not None else None
+        if found == name:
+            return True
+    return False
+
+
 def _map(names: Mapping[str, Any], key: str, function: Callable[[Any], Any]) -> dict[str, Any]:
     return {name: function(value) if name == key else value for name, value in names.items()}
+
+
+def _rename_in_turn(name: str, renames: Iterable[tuple[str, str]]) -> str:
+    """Rename a node, or the channel of a trigger or a join."""
+    for old, new in renames:
+        name = new if name == old else rename_channel(name, old, new)
+    return name
 
 
 def _rename_path(path: Sequence[Any], old: str, new: str) -> tuple[Any, ...]:
@@ -353,14 +418,15 @@ def _with_sends(
 
 
 def _keep_ids(
-    found: CheckpointTuple, program: Versioned, former: Mapping[str, str]
+    found: CheckpointTuple, program: Versioned, undone: Mapping[str, Sequence[tuple[str, str]]]
 ) -> list[PendingWrite]:
     """Let the pending tasks of renamed nodes, and those behind renamed joins, continue under the
     ids that they have, so that their questions and results are known. Returns what is recorded of
     all tasks then.
 
     Args:
-        former: node → its name in the graph that has stored the checkpoint.
+        undone: the renames of nodes by which names become those that the graph has stored; by the
+            ids of tasks of which another one has.
     """
     pending = found.pending_writes or []
     values = found.checkpoint["channel_values"]
@@ -370,17 +436,23 @@ def _keep_ids(
     asked: dict[str, str] = {}  # the digits of a task's questions → the new ones, since the name
     # of the node is in them
 
-    def rename_questions(id: str, before: str, after: str) -> None:
-        old, new = (task_digits(child_ns(ns, name, id)) for name in (before, after))
+    def rename_questions(id: str, node: Any, before: Any) -> None:
+        old, new = (task_digits(child_ns(ns, each.name, id)) for each in (before, node))
         asked[old] = new
 
+    def keep(task: Task, node: Any, path: tuple[Any, ...]) -> None:
+        id = task_id(*where, task)
+        kept.append((id, KEPT, describe_kept(path)))
+        rename_questions(id, node, task.node)
+
     for node in program.nodes.values():
-        before, triggers = copy(node), node.triggers
-        before.name = former.get(node.name, node.name)
-        before.path = (PULL, before.name)
-        for new, old in former.items():
-            triggers = [rename_channel(trigger, new, old) for trigger in triggers]
-        before.identity = "\0".join((PULL, *sorted(triggers)))
+        for each in find_under_way(found.checkpoint).values():
+            if each["node"] == node.name:
+                before = _find_before(node, undone.get(each["id"], undone[""]))
+                rename_questions(each["id"], node, before)
+                if node.handler is not None and each["handler"] is not None:
+                    rename_questions(each["handler"], node.handler, before.handler)
+        before = _find_before(node, undone[""])
         if (before.name, before.identity) == (node.name, node.identity):
             continue
         tasks = {node.path: Task(before, before.path, None)}
@@ -389,13 +461,28 @@ def _keep_ids(
             places = [place for place, send in sends if send.node == node.name]
             tasks |= {(PUSH, place, False): Task(before, place, None) for place in places}
         for path, task in tasks.items():
-            id = task_id(*where, task)
-            kept.append((id, KEPT, describe_kept(path)))
-            rename_questions(id, before.name, node.name)
-        for each in find_under_way(found.checkpoint).values():
-            if each["node"] == node.name:
-                rename_questions(each["id"], before.name, node.name)
+            keep(task, node, path)
+            if node.handler is not None:
+                handler = handler_of(task)
+                keep(handler, node.handler, (*path[:3], *handler.path[len(task.path[:3]) :]))
     return [*(_rename_asked(write, asked) for write in pending), *kept]
+
+
+def _undo(steps: Sequence[_Step]) -> list[tuple[str, str]]:
+    """The renames of nodes that undo those of some changes."""
+    return [each.renames[::-1] for each in reversed(steps) if each.renames is not None]
+
+
+def _find_before(node: Any, undone: Sequence[tuple[str, str]]) -> Any:
+    """A node as the graph had it that has stored the checkpoint."""
+    before = copy(node)
+    before.name = _rename_in_turn(node.name, undone)
+    before.path = (PULL, before.name)
+    triggers = (_rename_in_turn(trigger, undone) for trigger in node.triggers)
+    before.identity = "\0".join((PULL, *sorted(triggers)))
+    if node.handler is not None:
+        before.handler = _find_before(node.handler, undone)
+    return before
 
 
 def _rename_asked(write: PendingWrite, asked: Mapping[str, str]) -> PendingWrite:

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from zlib import crc32
 
 from ...channels.base import Channel
-from ...checkpoint.base import Checkpoint, CheckpointTuple
+from ...checkpoint.base import MADE_BY, Checkpoint, CheckpointTuple
 from ..names import GRAPH, START, TASKS, is_internal, is_under_way, trigger_name
 from .flow import parse_join
 
@@ -113,7 +113,7 @@ def apply_migration(
         return found
     changed = sorted(changes(old, program.fingerprint))
     if not changed:
-        return found
+        return _convert_writes(found, program, migrate)
     # A copy: `load_machine` still needs the checkpoint as it was stored.
     copied = found._replace(checkpoint=deepcopy(found.checkpoint))
     convert = getattr(migrate, "convert", None)  # converts what is recorded beside it as well
@@ -123,6 +123,22 @@ def apply_migration(
         converted = copied._replace(checkpoint=migrate(copied.checkpoint, changed))
     # What it says of the old graph is settled.
     converted.checkpoint["versions_seen"].pop(GRAPH, None)
+    return converted
+
+
+def _convert_writes(
+    found: CheckpointTuple, program: Versioned, migrate: Migrate
+) -> CheckpointTuple:
+    """The same checkpoint, with what another version has recorded of tasks under way in it
+    converted."""
+    made = (graph for _, name, graph in found.pending_writes or () if name == MADE_BY)
+    convert = getattr(migrate, "convert", None)
+    if convert is None or all(graph == program.fingerprint for graph in made):
+        return found
+    converted = found._replace(pending_writes=convert(found, program).pending_writes)
+    for name in ("origins", "saver_state"):
+        if hasattr(found, name):
+            setattr(converted, name, getattr(found, name))
     return converted
 
 

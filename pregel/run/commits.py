@@ -17,6 +17,7 @@ from ...checkpoint.base import (
     ERROR,
     ERROR_SOURCE,
     INTERRUPT,
+    MADE_BY,
     NO_WRITES,
     NULL_TASK_ID,
     RESUME,
@@ -32,7 +33,7 @@ from ...checkpoint.records import iso
 from ...checkpoint.serde import Blob
 from ...checkpoint.serde.list_encoder import LEAST_ITEMS, ListEncoder
 from ..clock import CLOCK
-from ..names import BY_COMMAND, TASKS, has_task_ids
+from ..names import BY_COMMAND, GRAPH, TASKS, has_task_ids
 from ..program.writes import Pair
 from ..schedule.machine import Machine
 from ..schedule.state import copy_slots
@@ -156,6 +157,11 @@ class CommitBuilder:
         writes = writes or [(NO_WRITES, dumps(None))]
         if task.answers or task.passed_on:
             writes.append((RESUME, dumps({**(task.answers or {}), **task.passed_on})))
+        # Beside a checkpoint of another version, `migrate` must not convert what this one wrote.
+        stands: Any = task.run.position  # type: ignore[attr-defined]
+        found = stands.found and stands.found.checkpoint
+        if found and found["id"] == stands.saved_id and GRAPH not in found["versions_seen"]:
+            writes.append((MADE_BY, dumps(dict(self._settings.program.fingerprint))))
         return task.to_record(writes)
 
     def encode_marks(self, task: Task, marks: Mapping[str, Any]) -> TaskWrites:

@@ -27,6 +27,7 @@ from ...checkpoint.base import (
     ERROR_SOURCE,
     INTERRUPT,
     KEPT,
+    MADE_BY,
     NO_WRITES,
     NULL_TASK_ID,
     RAISED,
@@ -232,7 +233,7 @@ class Ledger(dict[str, TaskRecord]):
                 stored.routed = True
             elif channel == INTERRUPT:
                 stored.interrupts = tuple(value)
-            elif channel != DIGEST:
+            elif channel not in (DIGEST, MADE_BY):
                 stored.wrote = True
                 if channel != NO_WRITES:
                     stored.writes.append((channel, value))

@@ -15,6 +15,7 @@ from typing import Any
 from ...checkpoint.base import (
     CONTINUES,
     KEPT,
+    MADE_BY,
     NULL_TASK_ID,
     UNDER_WAY,
     Checkpoint,
@@ -26,7 +27,7 @@ from ...checkpoint.base import (
     coordinates,
 )
 from ...checkpoint.serde import Blob
-from ..names import under_way_number
+from ..names import GRAPH, under_way_number
 from ..program.version import apply_migration
 from ..program.writes import Pair
 from ..schedule.machine import Machine
@@ -67,7 +68,12 @@ def with_origins(found: CheckpointTuple, origins: Sequence[CheckpointTuple]) -> 
     """A checkpoint with what is recorded beside the origins of the tasks under way in it, and with
     these origins."""
     pending: list[PendingWrite] = []
+    graph = found.checkpoint["versions_seen"].get(GRAPH)
     for origin in origins:
+        before = origin.checkpoint["versions_seen"].get(GRAPH)
+        if before is not None and before != graph:  # see `Migration.convert`; the last counts
+            ids = dict.fromkeys(id for id, _, _ in origin.pending_writes or ())
+            pending += ((id, MADE_BY, before) for id in ids if id != NULL_TASK_ID)
         for write in origin.pending_writes or ():
             task_id, name, value = write
             if name == KEPT:  # the place is one in the origin, not in this checkpoint

@@ -21,7 +21,7 @@ BELOW = {
     "__overwrite__": "channels/aggregate.py",
     "branch:to:": "checkpoint/records.py",
     **dict.fromkeys(
-        (*records.CONTROL_WRITES, records.NO_WRITES, records.RETURN, records.DIGEST, records.CONTINUES),
+        (*records.CONTROL_WRITES, records.NO_WRITES, records.RETURN, records.DIGEST, records.MADE_BY, records.CONTINUES),
         "checkpoint/records.py",
     ),
 }

@@ -14,7 +14,16 @@ from kit.graphs import EMPTY, Log, chain_of, graph_of, read_words
 from kit.pausing_graphs import asks, fails
 from kit.upgrades import compiled, config_of, go_on, look_at, stopped_threads
 
-from stategraph import START, Command, InMemorySaver, InvalidGraphError, Send, StateGraph, task
+from stategraph import (
+    START,
+    Command,
+    InMemorySaver,
+    InvalidGraphError,
+    Send,
+    StateGraph,
+    interrupt,
+    task,
+)
 from stategraph.upgrade import Migration, prove
 from stategraph.upgrade.proof import apply_migration
 
@@ -222,3 +231,123 @@ def test_a_migration_may_go_by_names_that_are_gone_again():
     chain_of(Log, ask=asks("q")).compile(migrate=steps, version="3")
     with pytest.raises(TypeError, match="migrate=...\\) must be a function or a Migration, got 'ask'"):
         chain_of(Log, ask=asks("q")).compile(migrate="ask")
+
+
+# -- threads that the new version has begun to continue ---------------------------------------------
+
+
+class Lines(TypedDict, total=False):
+    lines: Annotated[list[Any], operator.add]
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_what_the_new_version_has_written_is_not_converted_again(schedule, saver):
+    """It stands beside the checkpoint of the old version, as another question still waits."""
+
+    def graph(state, price):
+        nodes = {"q": asks("q"), "p": lambda s: {"price": price, "log": [interrupt("p?")]}, "z": lambda s: {"log": [s["price"]]}}
+        return graph_of(state, "S>q S>p [q,p]>z", **nodes)
+
+    old = graph(Cents, 250).compile(saver, schedule=schedule)
+    old.invoke(EMPTY, T)
+    migration = Migration().map_value("price", lambda cents: cents / 100)
+    new = graph(Euros, 2.5).compile(saver, schedule=schedule, migrate=migration)
+    ids = {each.value: each.id for each in new.get_state(T).interrupts}
+    new.invoke(Command(resume={ids["p?"]: "yes"}), T)
+    assert new.get_state(T).values["price"] == 2.5
+    assert prove(new).count()["breaks"] == 0
+    assert new.invoke(Command(resume={ids["q?"]: "yes"}), T)["log"] == ["yes", ("q", "yes"), 2.5]
+
+
+def test_a_third_version_converts_what_the_second_has_written(saver):
+    def graph(amount):
+        nodes = {"q": asks("q"), "p": lambda s: {"price": amount, "log": [interrupt("p?")]}}
+        return graph_of(Cents, "S>q S>p", **nodes)
+
+    steps = Migration("1").map_value("price", lambda price: price * 10).to("2").map_value("price", lambda price: price + 1).to("3")
+    graph(0).compile(saver, version="1").invoke({"price": 5}, T)
+    second = graph(70).compile(saver, version="2", migrate=steps)
+    asked = {each.value: each.id for each in second.get_state(T).interrupts}
+    second.invoke(Command(resume={asked["p?"]: "yes"}), T)
+    assert graph(0).compile(saver, version="3", migrate=steps).invoke(Command(resume={asked["q?"]: "yes"}), T)["price"] == 71
+
+
+@pytest.mark.parametrize("apply", [False, True])
+def test_tasks_under_way_continue_beside_a_step_of_the_new_version(apply, saver):
+    """Where they have started, the old version has recorded what others wrote."""
+
+    def graph(state, key, name):
+        def ask(question):
+            return lambda s: {key: [interrupt(question)]}
+
+        return graph_of(state, f"S>d S>p S>{name}", d=lambda s: {key: ["d"]}, p=ask("p?"), **{name: ask("q?")})
+
+    old = graph(Log, "log", "q").compile(saver, schedule="ready")
+    old.invoke(EMPTY, T)
+    migration = Migration().rename_key("log", "lines").rename_node("q", "r")
+    new = graph(Lines, "lines", "r").compile(saver, schedule="ready", migrate=migration)
+    if apply:
+        assert apply_migration(new, prove(new).verdicts[0])
+    for question in ("p?", "q?"):
+        [id] = [each.id for each in new.get_state(T).interrupts if each.value == question]
+        found = new.invoke(Command(resume={id: question}), T)
+    assert sorted(found["lines"]) == ["d", "p?", "q?"]
+    assert [each.values.get("lines") for each in new.get_state_history(T)][-1] == []
+
+
+# -- names that stand for something else -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("sent", [False, True])
+def test_the_handler_of_a_renamed_node_continues(schedule, sent, saver):
+    calls = []
+
+    @task
+    def pay(amount: int) -> int:
+        calls.append(amount)
+        return amount
+
+    def graph(name):
+        builder = StateGraph(Log).add_node(name, fails("f", 9), error_handler=lambda s, error: {"log": [pay(7).result(), interrupt("h?")]})
+        ways = [Send(name, EMPTY), Send(name, {"log": ["1"]})] if sent else name
+        return builder.add_conditional_edges(START, lambda s: ways, [name])
+
+    old = graph("a").compile(saver, schedule=schedule)
+    old.invoke(EMPTY, T)
+    done = len(calls)
+    new = graph("b").compile(saver, schedule=schedule, migrate=Migration().rename_node("a", "b"))
+    assert prove(new, old).count()["migrates"] == 1
+    questions = new.get_state(T).interrupts
+    assert len(questions) == done == 1 + sent
+    assert new.invoke(Command(resume={each.id: "yes" for each in questions}), T)["log"] == [7, "yes"] * done
+    assert len(calls) == done
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_two_nodes_change_names(schedule, saver):
+    def graph(first, second):
+        return graph_of(Log, f"S>{first} S>{second}", **{first: asks("1"), second: asks("2")})
+
+    steps = Migration("1").rename_node("a", "c").rename_node("b", "a").rename_node("c", "b").to("2")
+    graph("a", "b").compile(saver, version="1", schedule=schedule).invoke(EMPTY, T)
+    new = graph("b", "a").compile(saver, version="2", schedule=schedule, migrate=steps)
+    for question in ("1?", "2?"):
+        waiting = {each.value: each.id for each in new.get_state(T).interrupts}
+        found = new.invoke(Command(resume={waiting[question]: question}), T)
+    assert sorted(found["log"]) == [("1", "1?"), ("2", "2?")]
+    blind = Migration().rename_node("a", "c").rename_node("b", "a").rename_node("c", "b")
+    with pytest.raises(InvalidGraphError, match="gives node 'a' the name of another, and that its own: without versions"):
+        graph("b", "a").compile(migrate=blind)
+
+
+def test_a_value_that_is_the_name_of_a_renamed_node_stays(saver):
+    class Word(TypedDict, total=False):
+        word: str
+
+    def graph(name):
+        return graph_of(Word, f"S>w S>{name}", w=lambda s: {"word": "ask"}, **{name: lambda s: interrupt("q?")})
+
+    graph("ask").compile(saver).invoke({"word": ""}, T)
+    new = graph("approve").compile(saver, migrate=Migration().rename_node("ask", "approve"))
+    assert new.invoke(Command(resume={}), T)["word"] == "ask"
