@@ -30,6 +30,7 @@ from ...checkpoint.base import (
     MADE_BY,
     NO_WRITES,
     NULL_TASK_ID,
+    POST_TASK_ID,
     RAISED,
     RESUME,
     SLEEP,
@@ -223,6 +224,8 @@ class Ledger(dict[str, TaskRecord]):
         """Take up what a checkpointer has found beside a checkpoint."""
         self.replace({})
         for task_id, channel, value in pending:
+            if task_id == POST_TASK_ID:  # of no task: it is in the state, and here for the history
+                continue
             stored = self.get(task_id)
             if stored is None:
                 stored = self[task_id] = TaskRecord()

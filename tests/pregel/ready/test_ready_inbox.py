@@ -109,6 +109,23 @@ def test_what_only_waits_for_an_answer_is_under_way(drive, saver):
     assert end["log"] == ["a0", "b1", "c2", "word", "yes", "d5"]
 
 
+@each_durability
+def test_after_an_edit_a_post_stays_in_the_one_step_that_took_it(drive, saver, durability):
+    """The step of `a` takes it: beside its origin, at which `long` has started too and from where it goes on after the edit."""
+
+    def ask(state):
+        return {"log": [interrupt("?")]}
+
+    app = app_of(saver, a=posting("a", saver, "word"), long=ask)
+    drive.invoke(app, EMPTY, CONFIG)
+    thread = drive.on(app_of(saver, long=ask))
+    before = posted(saver)
+    thread.update({"log": ["edit"]}, "c")
+    assert posted(saver) == before == [(1, ["word"])]
+    assert thread.resume("yes", durability=durability)["log"].count("word") == 1
+    assert posted(saver) == before
+
+
 def test_a_resumed_call_applies_posts_with_its_first_step(drive, saver):
     """The task that asked reads the state of its origin again."""
 
