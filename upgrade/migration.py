@@ -26,6 +26,7 @@ from ..pregel.names import (
     GRAPH,
     PULL,
     PUSH,
+    START,
     TASKS,
     child_ns,
     handler_name,
@@ -386,7 +387,7 @@ def _with_sends(
     write: Callable[[str, Any], Pair | None],
     inside: Callable[[Mapping[str, Any]], dict[str, Any]],
 ) -> tuple[Callable[[Checkpoint], Checkpoint], Callable[[str, Any], Pair | None]]:
-    """The same, also for what `Send`s bring along."""
+    """The same, also for what `Send`s bring along, and an input."""
 
     def convert_send(send: Any) -> Any:
         if not isinstance(send, Send) or not isinstance(send.arg, dict):
@@ -402,6 +403,8 @@ def _with_sends(
                 value = [convert_send(send) for send in value]
             elif is_under_way(name):
                 value = {**value, "send": convert_send(value["send"])}
+            elif name == START and isinstance(value, dict):  # an input that is not taken yet
+                value = inside(value)
             values[name] = value
         return Checkpoint(**{**converted, "channel_values": values})
 

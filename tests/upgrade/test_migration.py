@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from kit.flow_cases import CASES
 from kit.graphs import EMPTY, Log, chain_of, graph_of, read_words
-from kit.pausing_graphs import asks, fails
+from kit.pausing_graphs import asks, fails, says
 from kit.upgrades import compiled, config_of, go_on, look_at, stopped_threads
 
 from stategraph import (
@@ -293,6 +293,16 @@ def test_tasks_under_way_continue_beside_a_step_of_the_new_version(apply, saver)
         found = new.invoke(Command(resume={id: question}), T)
     assert sorted(found["lines"]) == ["d", "p?", "q?"]
     assert [each.values.get("lines") for each in new.get_state_history(T)][-1] == []
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_an_input_that_no_node_has_taken_is_converted(schedule, saver):
+    old = chain_of(Log, q=says("q")).compile(saver, schedule=schedule)
+    old.update_state(T, {"log": ["in"]}, as_node="__input__")
+    nodes = {"q": lambda s: {"lines": ["q"]}}
+    new = chain_of(Lines, **nodes).compile(saver, schedule=schedule, migrate=Migration().rename_key("log", "lines"))
+    assert prove(new, old).count()["migrates"] == 1
+    assert new.invoke(None, T)["lines"] == ["in", "q"]
 
 
 # -- names that stand for something else -----------------------------------------------------------
