@@ -193,11 +193,11 @@ def _restore(task: Task, blob: Any, waits: Waits) -> Steps[bool]:
     found = decode_result(task, blob)
     if found is None:
         return False
-    task.writes, others = found
+    writes, others = found
+    task.restore(writes)
     for writer in task.node.writers:
         if writer.of_run:
             yield waits.ask(writer, "write", others, task)
-    task.restore(task.writes)
     return True
 
 
