@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, get_origin
 
@@ -16,6 +17,7 @@ from ..checkpoint.base import BaseCheckpointSaver
 from ..checkpoint.serde import Serializer
 from ..extras import load_part
 from .budgets import Budget
+from .clock import read_seconds
 from .drivers import threads
 from .errors import nearest
 from .policies import NodePolicies
@@ -92,8 +94,8 @@ class Pregel(
         retry_policy, cache_policy: for nodes without one of their own.
         context_schema: the class of `context`.
         name: its name in drawings and errors.
-        step_timeout: how many seconds a superstep may run, sync nodes included, before it fails
-            with `StepTimeoutError`.
+        step_timeout: how many seconds (or which timedelta) a superstep may run, sync nodes
+            included, before it fails with `StepTimeoutError`.
         on_failure: what the failure of a task does to the others of its superstep; None uses the
             setting of the enclosing graph, else "stop". See `StateGraph.compile`.
         debug: whether to refuse nodes that change their input in place. This is slower: each input
@@ -107,7 +109,7 @@ class Pregel(
 
     Raises:
         InvalidGraphError: the graph has mistakes; the error names all of them.
-        TypeError: `checkpointer`, `store` or `cache` is of none of the kinds above.
+        TypeError: `checkpointer`, `store`, `cache` or `step_timeout` is of none of the kinds above.
         ValueError: `step_timeout` is not greater than 0, `on_failure` is unknown, or the
             checkpointer keeps no posts.
 
@@ -146,7 +148,7 @@ class Pregel(
         cache_policy: CachePolicy | None = None,
         context_schema: Any = None,
         name: str = "Pregel",
-        step_timeout: float | None = None,
+        step_timeout: float | timedelta | None = None,
         on_failure: OnFailure | None = None,
         debug: bool = False,
         stream_eager: bool = False,
@@ -182,9 +184,9 @@ class Pregel(
         self.set_serializer()
         self.context_schema: Any = check_context_schema(context_schema)
         self.name = name
-        if step_timeout is not None and not step_timeout > 0:
-            raise ValueError(f"step_timeout must be greater than 0 seconds, got {step_timeout!r}")
-        self.step_timeout = step_timeout
+        self.step_timeout: float | None = (
+            None if step_timeout is None else read_seconds("step_timeout", step_timeout)
+        )
         self.limited: bool = any(node.policies.limits for node in program.nodes.values())
         if on_failure is not None:
             check_choice("on_failure", on_failure, OnFailure)

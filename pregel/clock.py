@@ -8,8 +8,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
+from math import inf
 from threading import TIMEOUT_MAX
 from typing import Any, Protocol
+
+
+def read_seconds(name: str, given: Any, *, zero: bool = False) -> float:
+    """Return a duration in seconds.
+
+    Args:
+        zero: it may be no time at all, and not endless; else the other way round.
+
+    Raises:
+        TypeError: it is neither a number nor a timedelta.
+        ValueError: it is negative, or what it may not be.
+    """
+    seconds = given.total_seconds() if isinstance(given, timedelta) else given
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise TypeError(f"{name} must be a number of seconds or a timedelta, got {given!r}")
+    if not (0 <= seconds < inf if zero else seconds > 0):
+        least = "0 seconds or more, and finite" if zero else "greater than 0 seconds"
+        raise ValueError(f"{name} must be {least}, got {given!r}")
+    return seconds
 
 
 class Virtual(Protocol):

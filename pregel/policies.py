@@ -10,6 +10,7 @@ from types import GenericAlias
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from ..channels.base import check_kind
+from .clock import read_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,18 +35,8 @@ class TimeoutPolicy:
 
     def __post_init__(self) -> None:
         for name in ("run_timeout", "idle_timeout"):
-            value = getattr(self, name)
-            if isinstance(value, timedelta):
-                value = value.total_seconds()
-                object.__setattr__(self, name, value)
-            if value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise TypeError(
-                    f"{name} must be a number of seconds or a timedelta, got {value!r}"
-                )
-            if not value > 0:
-                raise ValueError(f"{name} must be greater than 0 seconds, got {value!r}")
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, read_seconds(name, value))
         if self.refresh_on not in ("auto", "heartbeat"):
             raise ValueError(f"refresh_on must be 'auto' or 'heartbeat', got {self.refresh_on!r}")
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..channels.base import check_kind
 from ..checkpoint.threads import CallThreads
-from ..pregel.clock import CLOCK
+from ..pregel.clock import CLOCK, read_seconds
 from ..pregel.drivers.pool import POOL
 
 SECONDS_TO_LOOK = 0.0005
@@ -67,11 +67,10 @@ class VirtualTime:
         """Let time pass: seconds or a timedelta.
 
         Raises:
-            ValueError: it is negative.
+            TypeError: it is neither.
+            ValueError: it is negative, or endless.
         """
-        seconds = by.total_seconds() if isinstance(by, timedelta) else by
-        if not seconds >= 0:
-            raise ValueError(f"advance: time must not go back, got {by!r}")
+        seconds = read_seconds("advance", by, zero=True)
         with self._changed:
             self._passed += seconds
             self._changed.notify_all()

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ..pregel.clock import CLOCK
+from ..pregel.clock import CLOCK, read_seconds
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -53,14 +53,13 @@ class QueueClock:
         """Let time pass: seconds or a timedelta. Workers look at once what is due.
 
         Raises:
-            ValueError: it is negative.
+            TypeError: it is neither.
+            ValueError: it is negative, or endless.
         """
         from ..workers.jobs import decode_name, hash_name
         from ..workers.tables import STATEMENTS
 
-        seconds = by.total_seconds() if isinstance(by, timedelta) else by
-        if not seconds >= 0:
-            raise ValueError(f"advance: time must not go back, got {by!r}")
+        seconds = read_seconds("advance", by, zero=True)
         self._connection.execute(_ADVANCE, [seconds])
         self._ahead += seconds
         notify = STATEMENTS["notify_delay"].replace("$1", "%s").replace("$2", "%s")

@@ -15,9 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from itertools import count
-from types import NoneType
 
-from ..clock import CLOCK
+from ..clock import CLOCK, read_seconds
 from ..task.task import Task
 from .pool import POOL
 
@@ -49,13 +48,8 @@ class Limit:
     def __init__(self, count: int, *, per: float | timedelta | None = None) -> None:
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise ValueError(f"Limit: count must be an integer >= 1, got {count!r}")
-        seconds = per.total_seconds() if isinstance(per, timedelta) else per
-        if isinstance(seconds, bool) or not isinstance(seconds, (int, float, NoneType)):
-            raise TypeError(f"Limit: per must be a number of seconds or a timedelta, got {per!r}")
-        if seconds is not None and not seconds > 0:
-            raise ValueError(f"Limit: per must be greater than 0 seconds, got {per!r}")
         self.count: int = count
-        self._seconds = seconds
+        self._seconds = None if per is None else read_seconds("Limit: per", per)
         self._taken = 0
         self._starts: deque[float] = deque()
         self._waiting: dict[AdmissionQueue, None] = {}  # in the order in which they came

@@ -10,13 +10,12 @@ finds the record, and the sleep returns at once.
 
 from __future__ import annotations
 
-import math
 import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ...channels.base import check_kind
-from ..clock import CLOCK
+from ..clock import CLOCK, read_seconds
 from ..control import TimedControl
 from ..errors import DrainSignal, GraphAbandoned
 from ..run.run import Run
@@ -47,7 +46,7 @@ def sleep(
             key before.
     """
     wake_at = _read_time(task, request)
-    durable_after = seconds_of("durable_after", request.durable_after)
+    durable_after = read_seconds("durable_after of runtime.sleep", request.durable_after, zero=True)
     name = _identify(task, request.key)
     _refuse_stopped(task)
     # A graph that stores nothing forgets where its tasks were, so they must not leave.
@@ -75,21 +74,6 @@ def sleep(
         yield waits.sleep(left)
 
 
-def seconds_of(name: str, value: Any) -> float:
-    """A duration in seconds.
-
-    Raises:
-        TypeError: it is none.
-        ValueError: it is negative, or not finite.
-    """
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        raise TypeError(f"{name} of runtime.sleep must be seconds or a timedelta, got {value!r}")
-    if not 0 <= seconds < math.inf:
-        raise ValueError(f"{name} of runtime.sleep must be finite and >= 0, got {value!r}")
-    return seconds
-
-
 def _read_time(task: Task, request: SleepRequest) -> datetime:
     """When the sleep is over, in UTC."""
     until = request.until
@@ -99,7 +83,7 @@ def _read_time(task: Task, request: SleepRequest) -> datetime:
             f"{'none' if until is None else 'both'} of them"
         )
     if until is None:
-        seconds = seconds_of("the duration", request.seconds)
+        seconds = read_seconds("the duration of runtime.sleep", request.seconds, zero=True)
         try:
             return datetime.fromtimestamp(CLOCK.time(), UTC) + timedelta(seconds=seconds)
         except OverflowError:

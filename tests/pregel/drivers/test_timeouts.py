@@ -673,6 +673,13 @@ def stepping(nodes, saver=None, timeout=SHORT, after=None):
     )
 
 
+def test_a_step_timeout_is_seconds_or_a_timedelta():
+    assert stepping({"a": len}, timeout=timedelta(minutes=1)).step_timeout == 60
+    for wrong, error in (("30s", TypeError), (True, TypeError), (0, ValueError), (timedelta(-1), ValueError)):
+        with pytest.raises(error, match="step_timeout must be"):
+            stepping({"a": len}, timeout=wrong)
+
+
 def test_a_superstep_ends_at_its_limit(drive, gate):
     """Sync nodes or not; the error names what had not ended. What had ended is kept, the late is not."""
     log = []

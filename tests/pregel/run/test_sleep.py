@@ -683,7 +683,7 @@ async def test_a_cancelled_run_does_not_sleep_on(saver):
     [
         (span(), TypeError, "either a duration or until=, got none"),
         (span(1, until=BEGIN), TypeError, "got both"),
-        (span(-1), ValueError, ">= 0, got -1"),
+        (span(-1), ValueError, "0 seconds or more, and finite, got -1"),
         (span(float("nan")), ValueError, "finite"),
         (span(1e15), ValueError, "after the year 9999"),
         (span("1"), TypeError, "seconds or a timedelta, got '1'"),
