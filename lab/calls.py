@@ -252,11 +252,6 @@ class _AnsweredCalls:
         """As the driver's."""
         return bool(self._calls.can_wait())
 
-    def made_by(self, task: Task) -> list[Task]:
-        """As the driver's."""
-        found: list[Task] = self._calls.made_by(task)
-        return found
-
     def find_meter(self) -> Any:
         """As the driver's: what counts nothing."""
         return self

@@ -9,7 +9,6 @@ from datetime import timedelta
 from types import GenericAlias
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from ..channels.base import check_kind
 from .clock import read_seconds
 
 
@@ -108,6 +107,7 @@ class CachePolicy:
 
     Raises:
         TypeError: `ttl` is neither a number nor a timedelta, or `key_func` is no function.
+        ValueError: `ttl` is negative or endless.
     """
 
     __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)
@@ -118,9 +118,8 @@ class CachePolicy:
     ttl: float | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.ttl, timedelta):
-            object.__setattr__(self, "ttl", self.ttl.total_seconds())
-        check_kind("CachePolicy: ttl", self.ttl, float | int | None, "seconds, a timedelta or None")
+        if self.ttl is not None:
+            object.__setattr__(self, "ttl", read_seconds("CachePolicy: ttl", self.ttl, zero=True))
         if self.key_func is not None and not callable(self.key_func):
             raise TypeError(
                 f"CachePolicy: key_func must be a function of the input, got {self.key_func!r}"

@@ -27,7 +27,6 @@ from ..errors import (
     ParentCommand,
 )
 from ..program.writes import explain_keyless
-from ..run.run import run_of
 from ..steps import Steps, Waits
 from ..task.deadline import Deadline
 from ..task.interrupts import merge_questions, unwrap_signals
@@ -172,9 +171,16 @@ def _attempt_or_cached(task: Task, key: Any, waits: Waits) -> Steps[None]:
 
 
 def _is_answered(task: Task) -> bool:
-    """Whether somebody was asked for the result: they have answered for this thread alone."""
-    calls = run_of(task).calls.made_by(task)
-    return any(each.known_answers() or each.passed_on for each in (task, *calls))
+    """Whether somebody was asked for the result, who has answered for this thread alone; or may
+    have been, as a `@task` call or a graph inside may have ended in an earlier run."""
+    if task.known_answers() or task.passed_on:
+        return True
+    around: Any = task if task.current.calls or task.current.graphs else None
+    while around is not None:
+        if around.run.ledger:
+            return True
+        around = around.run.parent
+    return False
 
 
 def _ask_cache(task: Task, method: str, about: Any, waits: Waits) -> Steps[Any]:

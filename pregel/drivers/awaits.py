@@ -59,7 +59,7 @@ async def arun_task(task: Task) -> None:
             await aattempt(task)
     except BaseException as raised:
         error = raised
-        if isinstance(raised, asyncio.InvalidStateError):
+        if isinstance(raised, asyncio.InvalidStateError) and task.current.calls:
             raised.add_note("In a coroutine await what a @task call returns: it has no result yet")
     if timed:
         task.note_span(began)

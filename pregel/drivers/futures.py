@@ -90,12 +90,6 @@ class Calls:
             self._limiter(parent)(lambda: context.run(self._work, child, future))
         return future
 
-    def made_by(self, task: Task) -> list[Task]:
-        """The calls that a task has made, and those that they have made."""
-        with self._lock:
-            made = [child for child, _ in self._made.values()]
-        return [child for child in made if task.id in child.callers]
-
     def can_wait(self) -> bool:
         """Whether code that does not await may wait here. In a sync run it may, though an event
         loop runs on this thread: whoever called it from there, as notebooks do, waits for it."""

@@ -428,6 +428,38 @@ async def test_what_a_person_has_answered_is_for_this_thread_alone(node, schedul
         assert (await app.ainvoke(Command(resume=thread), config))["log"] == [thread] * 2
 
 
+def ask_by_graph(state):
+    return asking_graph.invoke(state)["log"]
+
+
+def ask_by_calls(state):
+    return [ask_by_task("first").result(), ask_by_task("second").result()]
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("ask", [ask_by_graph, ask_by_calls], ids=["graph", "calls"])
+def test_what_a_person_has_answered_is_for_this_thread_alone_after_a_crash(ask, schedule, local_saver):
+    """The attempt that returns has only found what an earlier run did with the answer."""
+    crashes = [KeyboardInterrupt]
+
+    def node(state):
+        log = ask(state)
+        if crashes:
+            raise crashes.pop()
+        return {"log": log}
+
+    policy = CachePolicy(key_func=lambda state: str(state["n"]))
+    graph = StateGraph(State).add_node("ask", node, cache_policy=policy).add_edge(START, "ask")
+    app = graph.compile(cache=InMemoryCache(), checkpointer=local_saver, schedule=schedule)
+    first, second = thread_config("A"), thread_config("B")
+    app.invoke({"n": 1}, first)
+    app.invoke(Command(resume="A"), first)
+    with pytest.raises(KeyboardInterrupt):
+        app.invoke(Command(resume="A"), first)
+    assert app.invoke(None, first)["log"] == ["A", "A"]
+    assert "__interrupt__" in app.invoke({"n": 1}, second)
+
+
 def test_where_to_go_is_replayed(drive):
     def go(state):
         CALLS.append("go")
@@ -608,7 +640,7 @@ def test_a_key_function_that_returns_nothing_is_refused(drive):
 
 def test_seconds_to_live_may_be_a_timedelta_and_nothing_else():
     assert CachePolicy(ttl=timedelta(minutes=1)) == CachePolicy(ttl=60)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="CachePolicy: ttl must be seconds, a timedelta or None, got '5'"):
+    with pytest.raises(TypeError, match="CachePolicy: ttl must be a number of seconds or a timedelta, got '5'"):
         CachePolicy(ttl="5")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="CachePolicy: key_func must be a function of the input, got 'n'"):
         CachePolicy(key_func="n")  # type: ignore[arg-type]
