@@ -27,8 +27,8 @@ from .memory_chain import (
     DeltaBlob,
     Found,
     Namespace,
-    add_needed,
     by_age,
+    choose_kept,
     count_bytes,
     has_metadata,
     make_keyframe,
@@ -495,12 +495,7 @@ class InMemorySaver(BuiltinSaver):
         chains = self._threads.get(thread_id, {})
         # Outer graphs first: what stays of a nested one depends on what stays around it.
         for name, chain in sorted(chains.items(), key=lambda each: len(each[0])):
-            newest = next(reversed(chain.records.values()), None)
-            parents = newest.metadata.get("parents", {}) if newest else {}
-            made = [(record.id, record.ts) for record in chain.records.values()]
-            left = limits.choose_kept(name, made, parents, kept)
-            staying, kept[name] = add_needed(chain.records, left)
-            self._keep_only(thread_id, name, staying)
+            self._keep_only(thread_id, name, choose_kept(chain.records, name, limits, kept))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a whole thread: all namespaces, checkpoints with their ids and order, and writes.

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ..channels.base import MISSING
 from .labels import labels_of
 from .records import CHECKPOINT_FORMAT, Commit, TaskWrites
-from .retention import add_continued, add_origins, find_origins, nearest_kept
+from .retention import RetentionLimits, find_origins, nearest_kept
 from .serde import Blob
 from .serde.delta import (
     LEAST,
@@ -160,18 +160,21 @@ def read_state(record: ChainRecord) -> ChainState:
     return state
 
 
-def add_needed(
-    records: Mapping[str, ChainRecord], chosen: Collection[str]
-) -> tuple[Collection[str], Collection[str]]:
-    """The checkpoints that stay where some were chosen, and those for which graphs inside them
-    stay."""
-    metadata = {id: record.metadata for id, record in records.items()}.__getitem__
+def choose_kept(
+    records: Mapping[str, ChainRecord],
+    checkpoint_ns: str,
+    limits: RetentionLimits,
+    kept: dict[str, Collection[str]],
+) -> Collection[str]:
+    """The checkpoints of a namespace that stay; see `RetentionLimits.choose_kept`."""
+    made = [(record.id, record.ts) for record in records.values()]
 
-    def origins_of(id: str) -> set[str]:
-        return find_origins([read_state(records[id]).seen]) & records.keys()
+    def origins_of(id: str) -> Collection[str]:
+        return find_origins([read_state(records[id]).seen])
 
-    staying = add_origins(chosen, metadata, origins_of)
-    return staying, add_continued(staying, metadata)
+    return limits.choose_kept(
+        checkpoint_ns, made, kept, lambda id: records[id].metadata, origins_of
+    )
 
 
 def make_keyframe(record: ChainRecord) -> ChainRecord:

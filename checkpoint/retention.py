@@ -90,44 +90,53 @@ class RetentionLimits:
         self,
         checkpoint_ns: str,
         made: Sequence[tuple[str, float | str]],
-        parents: Mapping[str, str],
-        around: Mapping[str, Collection[str]],
+        kept: dict[str, Collection[str]],
+        metadata_of: Callable[[str], Mapping[str, Any]],
+        origins_of: Callable[[str], Iterable[str]],
     ) -> Collection[str]:
         """The ids of the checkpoints that stay in a namespace.
 
         Args:
             made: (id, when it was made) of all, oldest first.
-            parents: namespace around → the checkpoint in which the newest of these was made.
-            around: namespace → what stays there.
+            kept: namespace → the checkpoints for which graphs inside them stay. Namespaces around
+                this one come first; this one is added.
+            metadata_of: of a checkpoint.
+            origins_of: of a checkpoint; see `find_origins`.
         """
+        # The newest decides: a nested graph is deleted with the last checkpoint in which it ran.
+        parents = metadata_of(made[-1][0]).get("parents", {}) if made else {}
+        chosen = self._choose(checkpoint_ns, made, parents, kept)
+        # A resume reads the state at which tasks under way have started.
+        marked = [id for id in chosen if UNDER_WAY in metadata_of(id)]
+        origins = {origin for id in marked for origin in origins_of(id)}
+        staying = {*chosen, *(origins & {id for id, _ in made})}
+        # What graphs inside tasks that go on in a later checkpoint (`CONTINUES`) have stored names
+        # the checkpoint in which these tasks began.
+        begun = (earlier for id in staying for earlier in metadata_of(id).get(CONTINUES, ()))
+        kept[checkpoint_ns] = {*staying, *begun}
+        return staying
+
+    def _choose(
+        self,
+        checkpoint_ns: str,
+        made: Sequence[tuple[str, float | str]],
+        parents: Mapping[str, str],
+        kept: Mapping[str, Collection[str]],
+    ) -> Collection[str]:
+        """Those that the limits leave."""
         # A graph that one task ran is part of the run around it: without the checkpoint in which
         # that task ran nobody can come back to it. One with a namespace of its own outlives it.
         if has_task_ids(checkpoint_ns) and any(
-            id not in around.get(ns, (id,)) for ns, id in parents.items()
+            id not in kept.get(ns, (id,)) for ns, id in parents.items()
         ):
-            return frozenset()
+            return ()
         most = 1 if self.keep_last is None and self.older_than is None else self.keep_last
-        kept = made if most is None else made[max(len(made) - most, 0) :]
+        left = made if most is None else made[max(len(made) - most, 0) :]
         if self.older_than is not None:
             # The newest stays however old it is: the thread goes on from there.
             edge = datetime.now(UTC) - self.older_than
-            kept = [each for each in kept[:-1] if _when(each[1]) >= edge] + [*kept[-1:]]
-        return {id for id, _ in kept}
-
-
-def add_origins(
-    chosen: Collection[str],
-    metadata_of: Callable[[str], Mapping[str, Any]],
-    origins_of: Callable[[str], Iterable[str]],
-) -> Collection[str]:
-    """The checkpoints that were chosen, and those at which tasks have started that are under way in
-    one of them: a resume reads the state there.
-
-    Args:
-        origins_of: these, of a checkpoint.
-    """
-    marked = [each for each in chosen if UNDER_WAY in metadata_of(each)]
-    return {*chosen, *(origin for each in marked for origin in origins_of(each))}
+            left = [each for each in left[:-1] if _when(each[1]) >= edge] + [*left[-1:]]
+        return [id for id, _ in left]
 
 
 def find_origins(tables: Iterable[Mapping[str, Mapping[str, int]]]) -> set[str]:
@@ -142,14 +151,6 @@ def find_origins(tables: Iterable[Mapping[str, Mapping[str, int]]]) -> set[str]:
             if name.startswith(SLOT):
                 slots.setdefault(name, seen)
     return {origin for seen in slots.values() for origin in seen}
-
-
-def add_continued(
-    kept: Collection[str], metadata_of: Callable[[str], Mapping[str, Any]]
-) -> Collection[str]:
-    """The checkpoints that stay, and those whose tasks go on in them (see `CONTINUES`): what
-    graphs inside these tasks have stored names the checkpoint in which they began."""
-    return {*kept, *(earlier for each in kept for earlier in metadata_of(each).get(CONTINUES, ()))}
 
 
 def nearest_kept(

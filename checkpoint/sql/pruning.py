@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from time import monotonic
 from typing import Any
 
@@ -16,8 +16,6 @@ from ..labels import labels_of
 from ..records import SLOT, has_task_ids
 from ..retention import (
     RetentionLimits,
-    add_continued,
-    add_origins,
     check_several,
     find_origins,
     nearest_kept,
@@ -64,23 +62,20 @@ def choose_by_limits(
     checkpoint_ns: str,
     loads: Callable[[Blob], Any],
 ) -> Choose:
-    """Return a function that chooses which checkpoints of a namespace stay; `kept` has those of the
-    enclosing namespaces, and gets these."""
+    """Return a function that chooses which checkpoints of a namespace stay; see
+    `RetentionLimits.choose_kept`."""
 
     def choose(rows: Sequence[Row]) -> Collection[str]:
-        # The newest decides: a nested graph is deleted with the last checkpoint in which it ran.
-        parents = loads(rows[-1][1].metadata).get("parents", {}) if rows else {}
-        made = [(row.checkpoint_id, body.ts) for row, body in rows]
-        left = limits.choose_kept(checkpoint_ns, made, parents, kept)
         bodies = {row.checkpoint_id: body for row, body in rows}
 
         @cache
         def metadata_of(id: str) -> Mapping[str, Any]:
             return loads(bodies[id].metadata)  # type: ignore[no-any-return]
 
-        staying = add_origins(left, metadata_of, lambda id: _find_origins(rows, id) & bodies.keys())
-        kept[checkpoint_ns] = add_continued(staying, metadata_of)
-        return staying
+        made = [(id, body.ts) for id, body in bodies.items()]
+        return limits.choose_kept(
+            checkpoint_ns, made, kept, metadata_of, partial(_find_origins, rows)
+        )
 
     return choose
 

@@ -22,7 +22,11 @@ def aged(*days):
 
 
 def kept(limits: RetentionLimits, *days):
-    return sorted(limits.choose_kept("", aged(*days), {}, {}), key=float)
+    return sorted(choose(limits, "", aged(*days)), key=float)
+
+
+def choose(limits: RetentionLimits, namespace, made, parents=None, around=None):
+    return limits.choose_kept(namespace, made, around or {}, lambda id: {"parents": parents or {}}, lambda id: ())
 
 
 def test_without_limits_the_newest_stays():
@@ -47,9 +51,9 @@ def test_with_both_a_checkpoint_must_pass_both():
 
 def test_a_nested_history_of_one_task_goes_with_the_checkpoint_around_it():
     inside = aged(2, 1)
-    assert not RetentionLimits().choose_kept("n:task", inside, {"": "gone"}, {"": {"here"}})
-    assert RetentionLimits().choose_kept("n:task", inside, {"": "here"}, {"": {"here"}})
-    assert RetentionLimits().choose_kept("n", inside, {"": "gone"}, {"": {"here"}})  # a history of its own stays
+    assert not choose(RetentionLimits(), "n:task", inside, {"": "gone"}, {"": {"here"}})
+    assert choose(RetentionLimits(), "n:task", inside, {"": "here"}, {"": {"here"}})
+    assert choose(RetentionLimits(), "n", inside, {"": "gone"}, {"": {"here"}})  # a history of its own stays
 
 
 @pytest.mark.parametrize("wrong", [{"keep_last": -1}, {"keep_last": 0}, {}])
