@@ -49,7 +49,6 @@ from .sql.rows import (
     MaterializedState,
     NamespaceRow,
     StoredCheckpoint,
-    ThreadKey,
     pack_writes,
     unpack_body,
 )
@@ -359,7 +358,3 @@ class PostgresSaver(SqlSaver):
         if not done:
             return super()._store_records(where, expected, writes)
         return revision + 1
-
-    def _lock_namespace(self, session: SqlSession, key: ThreadKey) -> NamespaceRow:
-        names = key.thread_id, key.checkpoint_ns
-        return NamespaceRow(*session.rows("lock_namespace", *names)[0])

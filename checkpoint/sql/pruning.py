@@ -36,7 +36,6 @@ from .rows import (
     CheckpointBody,
     CheckpointRow,
     NamespaceRow,
-    StoredCheckpoint,
     ThreadKey,
     pack_body,
     pack_writes,
@@ -89,26 +88,6 @@ def _find_origins(rows: Sequence[Row], id: str) -> set[str]:
             tables.append(body.seen)
             link = row.link
     return find_origins(tables)
-
-
-def keep_only(
-    session: SqlSession,
-    namespace: NamespaceRow,
-    key: ThreadKey,
-    choose: Choose,
-    loads: Callable[[Blob], Any] | None,
-    replaced: str | None = None,
-) -> None:
-    """Delete all checkpoints of a namespace except those chosen, in one transaction.
-
-    Args:
-        loads, replaced: see `Pruning`.
-    """
-    rows = [(row, unpack_body(key, row)) for row in read_rows(session, key, namespace.id)]
-    kept = choose(rows)
-    if len(kept) < len(rows):
-        pruning = Pruning(key, namespace.id, rows, kept, loads, replaced)
-        pruning.drop(session, namespace, len(rows))
 
 
 def read_light(session: SqlSession, key: ThreadKey, namespace_id: int, edge: int) -> list[Row]:
@@ -273,10 +252,25 @@ class Pruning:
         if body.parent_writes and parent is not None and stays and not is_left:
             record_beside(session, self._key, self._namespace_id, parent, body)
         loses_link = row.link is not None and row.link not in self._staying
-        new_parent = find_parent_left(row, self._parents, {*self._kept, self._replaced})
-        if loses_link or is_replaced or new_parent != parent:
-            stored = StoredCheckpoint(row, body, state, [])
-            write_complete(session, self._key, stored, new_parent, has_parent_writes=is_left)
+        new_parent = parent  # one that was never here is left as it is named
+        if parent in self._parents:
+            left = {*self._kept, self._replaced}
+            new_parent = nearest_kept(self._parents, row.checkpoint_id, left)
+        if not (loses_link or is_replaced or new_parent != parent):
+            return
+        revision = body.parent_revision
+        if new_parent != parent and revision is not None:
+            revision = None if new_parent is None else 0  # how many it has is unknown
+        body = body._replace(
+            # Otherwise deleted with the parent, or recorded beside it.
+            parent_writes=body.parent_writes if is_left else (),
+            parent_revision=revision,
+            values={**state.values},
+            versions=state.versions,
+            seen=state.seen,
+        )
+        data = pack_body(self._key, row.checkpoint_id, new_parent, body, complete=True)
+        session.run("rewrite", new_parent, data, row.seq)
 
     def _keep_parent_writes(
         self, session: SqlSession, going: CheckpointRow, gone: Collection[str]
@@ -316,49 +310,6 @@ def record_beside(
     for position in range(max(len(batches), 1)):  # as many rows as before, since they are counted
         data = pack_writes(key, checkpoint_id, position, tasks if position == 0 else ())
         session.run("add_writes", namespace_id, checkpoint_id, data)
-
-
-def find_parent_left(
-    row: CheckpointRow, parents: Mapping[str, str | None], kept: Collection[str | None]
-) -> str | None:
-    """Return the new parent of a row: its nearest ancestor that stays.
-
-    Args:
-        parents: id → id of the parent, for all existing checkpoints.
-        kept: the ids of the checkpoints that stay.
-    """
-    if row.parent_id not in parents:
-        return row.parent_id
-    return nearest_kept(parents, row.checkpoint_id, kept)
-
-
-def write_complete(
-    session: SqlSession,
-    key: ThreadKey,
-    stored: StoredCheckpoint,
-    parent: str | None,
-    *,
-    has_parent_writes: bool,
-) -> None:
-    """Rewrite a row with this parent so that it builds on no other row.
-
-    Args:
-        has_parent_writes: whether the row still holds what the tasks of its parent wrote. Otherwise
-            that was deleted with the parent, or is recorded beside it.
-    """
-    row, body, state = stored.row, stored.body, stored.state
-    revision = body.parent_revision
-    if parent != row.parent_id and revision is not None:
-        revision = None if parent is None else 0  # an ancestor's number of records is unknown
-    body = body._replace(
-        parent_writes=body.parent_writes if has_parent_writes else (),
-        parent_revision=revision,
-        values={**state.values},
-        versions=state.versions,
-        seen=state.seen,
-    )
-    data = pack_body(key, row.checkpoint_id, parent, body, complete=True)
-    session.run("rewrite", parent, data, row.seq)
 
 
 def read_rows(session: SqlSession, key: ThreadKey, namespace_id: int) -> list[CheckpointRow]:
@@ -589,7 +540,7 @@ class SqlPruner(SqlReader):
             with self._session(write=True) as session:
                 for locked in lock_namespaces(session, namespace.thread_id):
                     if locked.id == namespace.id:
-                        self._keep_only(session, locked, lambda all: _others(all, going))
+                        self._keep_only(session, locked, partial(ids_without, gone=going))
             return
         key = namespace.key(self._integrity)
         pruning = Pruning(key, namespace.id, rows, kept, self._loads_for_labels)
@@ -602,11 +553,26 @@ class SqlPruner(SqlReader):
                 pruning.step(session, there[namespace.id])
             yield self._seconds_for_others(monotonic() - began)
 
-    def _keep_only(self, session: SqlSession, namespace: NamespaceRow, choose: Choose) -> None:
-        key, loads = namespace.key(self._integrity), self._loads_for_labels
-        keep_only(session, namespace, key, choose, loads)
+    def _keep_only(
+        self,
+        session: SqlSession,
+        namespace: NamespaceRow,
+        choose: Choose,
+        replaced: str | None = None,
+    ) -> None:
+        """Delete all checkpoints of a namespace except those chosen, in one transaction.
+
+        Args:
+            replaced: see `Pruning`.
+        """
+        key = namespace.key(self._integrity)
+        rows = [(row, unpack_body(key, row)) for row in read_rows(session, key, namespace.id)]
+        kept = choose(rows)
+        if len(kept) < len(rows):
+            pruning = Pruning(key, namespace.id, rows, kept, self._loads_for_labels, replaced)
+            pruning.drop(session, namespace, len(rows))
 
 
-def _others(rows: Sequence[Row], going: Collection[str]) -> Collection[str]:
-    """Return the ids of checkpoints that are not to be deleted."""
-    return [row.checkpoint_id for row, _ in rows if row.checkpoint_id not in going]
+def ids_without(rows: Sequence[Row], gone: Collection[str]) -> Collection[str]:
+    """Return the ids of all checkpoints but some."""
+    return [row.checkpoint_id for row, _ in rows if row.checkpoint_id not in gone]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -30,7 +31,7 @@ from ..records import (
 from ..retention import EVERY
 from ..serde import Blob
 from ..threads import Result
-from .pruning import SqlPruner, keep_only, read_rows, set_head
+from .pruning import SqlPruner, ids_without, read_rows, set_head
 from .queries import SqlSession, find_row, lock_namespaces
 from .read_rows import read_batches
 from .rows import (
@@ -372,14 +373,8 @@ class SqlSaver(SqlPruner):
                 state = MaterializedState(state.key, namespace.id)
             rows = build_rows(state, commit, encoded, self._loads_for_labels)
             if session.rows("by_id", namespace.id, id):
-                keep_only(
-                    session,
-                    namespace,
-                    namespace.key(self._integrity),
-                    lambda rows: [row.checkpoint_id for row, _ in rows if row.checkpoint_id != id],
-                    self._loads_for_labels,
-                    replaced=id,
-                )
+                others = partial(ids_without, gone={id})
+                self._keep_only(session, namespace, others, replaced=id)
                 # So that a run on the replaced head, whose sequence may be given again, notices.
                 self._add_writes(session, replace(namespace, head_id=None), id, ())
             seq = self._insert(session, namespace.id, rows)
