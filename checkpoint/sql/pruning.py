@@ -25,10 +25,10 @@ from .queries import (
     NEWEST,
     Row,
     SqlSession,
-    TailReader,
     lock_namespaces,
     namespaces_after,
     read_chain,
+    tail_reader,
 )
 from .read_rows import materialize, read_writes
 from .reader import SqlReader
@@ -304,8 +304,8 @@ def record_beside(
 ) -> None:
     """Record beside a checkpoint the writes of its tasks that the next row holds."""
     batches = [data for _, data in session.rows("writes", namespace_id, [checkpoint_id])]
-    tails = TailReader(session, key, namespace_id, after)
-    tasks = read_writes(key, checkpoint_id, batches, after, tails.read)
+    read_tail = tail_reader(session, key, namespace_id, after)
+    tasks = read_writes(key, checkpoint_id, batches, after, read_tail)
     session.run("drop_writes", namespace_id, [checkpoint_id])
     for position in range(max(len(batches), 1)):  # as many rows as before, since they are counted
         data = pack_writes(key, checkpoint_id, position, tasks if position == 0 else ())

@@ -3,7 +3,7 @@ values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..errors import DamagedError
@@ -272,56 +272,51 @@ def add_tasks(
                 f"a write recorded after checkpoint {checkpoint_id!r} is missing"
             )
         after = came_of.get(checkpoint_id)
-        tails = TailReader(session, key, each.row.namespace_id, after, known)
-        each.tasks = read_writes(key, checkpoint_id, batches, after, tails.read)
+        read_tail = tail_reader(session, key, each.row.namespace_id, after, known)
+        each.tasks = read_writes(key, checkpoint_id, batches, after, read_tail)
         each.state.revision = len(batches)
 
 
-class TailReader:
-    """Reads the last bytes of the values that a checkpoint wrote, which what the tasks of its
-    parent wrote ends with.
+def tail_reader(
+    session: SqlSession,
+    key: ThreadKey,
+    namespace_id: int,
+    body: CheckpointBody | None,
+    known: Values = NO_VALUES,
+) -> Callable[[str, int], Blob]:
+    """Return what reads the last bytes of the values that a checkpoint wrote, which what the tasks
+    of its parent wrote ends with.
 
     Args:
         known: value rows that have been read.
     """
 
-    __slots__ = ("_body", "_key", "_known", "_namespace_id", "_session")
-
-    def __init__(
-        self,
-        session: SqlSession,
-        key: ThreadKey,
-        namespace_id: int,
-        body: CheckpointBody | None,
-        known: Values = NO_VALUES,
-    ) -> None:
-        self._session, self._key, self._namespace_id = session, key, namespace_id
-        self._body, self._known = body, known
-
-    def read(self, name: str, size: int) -> Blob:
+    def read_tail(name: str, size: int) -> Blob:
         """Return the format and the last bytes of a channel's value.
 
         Raises:
             DamagedError: the value is shorter than this, or is not what was written.
         """
-        value = None if self._body is None else self._body.values.get(name)
+        value = None if body is None else body.values.get(name)
         if value is not None and value.owner is not None and not (value.base or value.blob):
             # Mostly the delta in the value's own row has these bytes.
-            known = self._known
-            if (value.owner, name) not in known:
-                rows = self._session.rows("one_value", self._namespace_id, value.owner, name)
-                known = {(owner, channel): data for owner, channel, _, data in rows}
-            tail = ValueReader(self._key, known).read_tail(name, value, size)
+            rows = known
+            if (value.owner, name) not in rows:
+                found = session.rows("one_value", namespace_id, value.owner, name)
+                rows = {(owner, channel): data for owner, channel, _, data in found}
+            tail = ValueReader(key, rows).read_tail(name, value, size)
             if tail is not None:
                 return tail
-            fill_values(self._session, self._key, self._namespace_id, [(name, value)])
+            fill_values(session, key, namespace_id, [(name, value)])
         try:
-            found = None if value is None else value.read_tail(size)
+            tail = None if value is None else value.read_tail(size)
         except ValueError:
-            found = None
-        if found is None or not 0 < size == len(found[1]):
-            raise self._key.damage_error(f"what was written to {name!r} is missing")
-        return found
+            tail = None
+        if tail is None or not 0 < size == len(tail[1]):
+            raise key.damage_error(f"what was written to {name!r} is missing")
+        return tail
+
+    return read_tail
 
 
 def read_next(session: SqlSession, namespace_id: int, seq: int) -> Next:
