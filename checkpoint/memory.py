@@ -65,41 +65,6 @@ from .serde.list_decoder import ListDecoder
 from .threads import Result
 
 
-class PostTable:
-    """The posts of all threads, by their ids. The checkpointer's lock is held by whoever calls."""
-
-    def __init__(self) -> None:
-        self._threads: dict[str, dict[int, Post]] = {}
-        self._last = 0
-
-    def of(self, thread_id: str) -> Sequence[Post]:
-        """The posts of a thread, in the order of ids."""
-        return tuple(self._threads.get(thread_id, {}).values())
-
-    def add(self, thread_id: str, writes: Sequence[tuple[str, Blob]]) -> None:
-        """Add a post to a thread."""
-        self._last += 1
-        self._threads.setdefault(thread_id, {})[self._last] = Post(self._last, tuple(writes))
-
-    def holds(self, thread_id: str, ids: Collection[int]) -> bool:
-        """Whether all of these are there."""
-        return self._threads.get(thread_id, {}).keys() >= set(ids)
-
-    def take(self, thread_id: str, ids: Collection[int]) -> None:
-        """Delete what a commit takes."""
-        for id in ids:
-            del self._threads[thread_id][id]
-
-    def forget(self, thread_id: str) -> None:
-        """Delete the posts of a thread."""
-        self._threads.pop(thread_id, None)
-
-    def copy(self, source: str, target: str) -> None:
-        """Give a thread what waits for another."""
-        for post in self.of(source):
-            self.add(target, post.writes)
-
-
 class InMemorySaver(BuiltinSaver):
     """Keeps threads in this process. Safe to share between threads and event loops.
 
@@ -121,7 +86,8 @@ class InMemorySaver(BuiltinSaver):
         super().__init__(serde=serde, retention=retention)
         self._lock = threading.Lock()  # held for dict work only, never while a value is decoded
         self._threads: dict[str, dict[str, Chain]] = {}
-        self._posts = PostTable()
+        self._posts: dict[str, dict[int, Post]] = {}  # of each thread, in the order of ids
+        self._last_post = 0
         self._sequence = 0
         self._labels = LabelIndex()
         # The sequence of each namespace's newest checkpoint; the highest is the last.
@@ -346,7 +312,7 @@ class InMemorySaver(BuiltinSaver):
             if found != required:
                 raise CheckpointConflictError(thread_id, namespace, required, found)
         chain = self._chain(thread_id, checkpoint_ns) or Chain()
-        lost = commit.taken and not self._posts.holds(thread_id, commit.taken)
+        lost = commit.taken and not self._posts.get(thread_id, {}).keys() >= {*commit.taken}
         if lost or chain.head != commit.head:
             raise CheckpointConflictError(thread_id, checkpoint_ns, commit.head, chain.head)
         parent = chain.records.get(parent_id) if parent_id is not None else None
@@ -360,8 +326,8 @@ class InMemorySaver(BuiltinSaver):
         self._add(thread_id, checkpoint_ns, chain, make_record(commit, parent))
         if parent_id is not None and commit.writes:
             chain.record(parent_id, commit.writes)
-        if commit.taken:
-            self._posts.take(thread_id, commit.taken)
+        for id in commit.taken:
+            del self._posts[thread_id][id]
 
     def _retain(self, thread_id: str, checkpoint_ns: str) -> None:
         chain = self._chain(thread_id, checkpoint_ns)
@@ -443,12 +409,17 @@ class InMemorySaver(BuiltinSaver):
         """Keep what was posted to a thread; see `BaseCheckpointSaver.store_post`."""
         check_names(thread_id)
         with self._lock:
-            self._posts.add(thread_id, writes)
+            self._add_post(thread_id, writes)
+
+    def _add_post(self, thread_id: str, writes: Sequence[tuple[str, Blob]]) -> None:
+        self._last_post += 1
+        post = Post(self._last_post, tuple(writes))
+        self._posts.setdefault(thread_id, {})[post.id] = post
 
     def read_posts(self, thread_id: str) -> Sequence[Post]:
         """What was posted to a thread and no commit has taken, in the order of ids."""
         with self._lock:
-            return self._posts.of(thread_id)
+            return [*self._posts.get(thread_id, {}).values()]
 
     # -- forget and copy ----------------------------------------------------------------------
 
@@ -457,7 +428,7 @@ class InMemorySaver(BuiltinSaver):
         check_names(thread_id)
         self._lists.clear()  # they may hold its bytes
         with self._lock:
-            self._posts.forget(str(thread_id))
+            self._posts.pop(str(thread_id), None)
             chains = self._threads.pop(str(thread_id), {})
             for checkpoint_ns, chain in chains.items():
                 self._newest.pop((str(thread_id), checkpoint_ns), None)
@@ -523,7 +494,8 @@ class InMemorySaver(BuiltinSaver):
             for name, chain in copies.items():
                 self._note_newest((target_thread_id, name), chain)
                 self._labels.add((target_thread_id, name), chain.labels)
-            self._posts.copy(source_thread_id, target_thread_id)
+            for post in self._posts.get(source_thread_id, {}).values():
+                self._add_post(target_thread_id, post.writes)
 
     def stored_bytes(self, thread_ids: Collection[str]) -> int:
         """Return how many bytes the values of some threads take; see
