@@ -110,7 +110,7 @@ class InMemorySaver(BuiltinSaver):
                 return None
             # As of one moment: a commit records its tasks' writes beside the head that it follows.
             beside = self._find_beside(thread_id, checkpoint_ns, record)
-        return self._decode(self._lists, (thread_id, checkpoint_ns, record), *beside)
+        return self._decode(self._lists, (thread_id, checkpoint_ns, record), beside)
 
     def head(self, config: RunnableConfig) -> str | None:
         """The id of the newest checkpoint of the thread and namespace in `config`, or None."""
@@ -229,22 +229,21 @@ class InMemorySaver(BuiltinSaver):
     def _read(self, lists: ListDecoder, found: Found) -> CheckpointTuple:
         with self._lock:
             beside = self._find_beside(*found)
-        return self._decode(lists, found, *beside)
+        return self._decode(lists, found, beside)
 
     def _find_beside(
         self, thread_id: str, checkpoint_ns: str, record: ChainRecord
-    ) -> tuple[Sequence[TaskWrites], int]:
-        """What tasks wrote beside a record, and how often something was recorded there."""
+    ) -> Sequence[Sequence[TaskWrites]]:
+        """What was recorded beside a checkpoint, each time."""
         chain = self._chain(thread_id, checkpoint_ns)
-        if chain is None:
-            return (), 0
-        return [*chain.writes.get(record.id, ())], chain.revisions.get(record.id, 0)
+        return [*chain.writes.get(record.id, ())] if chain is not None else ()
 
     def _decode(
-        self, lists: ListDecoder, found: Found, tasks: Sequence[TaskWrites], revision: int
+        self, lists: ListDecoder, found: Found, beside: Sequence[Sequence[TaskWrites]]
     ) -> CheckpointTuple:
         thread_id, checkpoint_ns, record = found
         loads, parent_id = self._loads, record.parent_id
+        tasks = [task for each in beside for task in each]
         state, value_loads = read_state(record), self._value_loads(lists)
         checkpoint: Checkpoint = {
             "v": record.v,
@@ -270,7 +269,7 @@ class InMemorySaver(BuiltinSaver):
             [(task_id, name, loads(blob)) for task_id, name, blob in collect_writes(tasks)],
             spans=spans_of(tasks),
             paths={task.task_id: task.task_path for task in tasks},
-            revision=revision,
+            revision=len(beside),
         )
 
     # -- write --------------------------------------------------------------------------------
@@ -322,7 +321,7 @@ class InMemorySaver(BuiltinSaver):
         # The head moves between the two: Ctrl-C may come at each call, and until then all is as
         # it was. Tasks recorded as finished without it would leave nothing that is to run.
         if commit.carried:
-            chain.record(commit.id, [*commit.carried])
+            chain.record(commit.id, commit.carried)
         self._add(thread_id, checkpoint_ns, chain, make_record(commit, parent))
         if parent_id is not None and commit.writes:
             chain.record(parent_id, commit.writes)
@@ -396,14 +395,14 @@ class InMemorySaver(BuiltinSaver):
             chain = self._chain(*where) or Chain()
             head = chain.head or ""
             if expected is not None:
-                known = chain.revisions.get(head, 0)
+                known = chain.revision(head)
                 if expected.head != chain.head or expected.revision not in (None, known):
                     raise CheckpointConflictError(*where, expected.head, chain.head)
                 writes = {head: (), **writes}  # it counts there, too
             for id, tasks in writes.items():
                 chain.record(id, [*tasks])
             self._threads.setdefault(thread_id, {})[checkpoint_ns] = chain
-            return chain.revisions.get(head, 0)
+            return chain.revision(head)
 
     def store_post(self, thread_id: str, writes: Sequence[tuple[str, Blob]]) -> None:
         """Keep what was posted to a thread; see `BaseCheckpointSaver.store_post`."""

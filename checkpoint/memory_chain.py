@@ -192,12 +192,11 @@ def make_keyframe(record: ChainRecord) -> ChainRecord:
 
 @dataclass(slots=True, eq=False)
 class Chain:
-    """The checkpoints of one namespace in the order of their commits, the writes beside each, and
-    how often something was recorded there."""
+    """The checkpoints of one namespace in the order of their commits, and what was recorded beside
+    each: an item for each time."""
 
     records: dict[str, ChainRecord] = field(default_factory=dict)
-    writes: dict[str, list[TaskWrites]] = field(default_factory=dict)
-    revisions: dict[str, int] = field(default_factory=dict)
+    writes: dict[str, list[Sequence[TaskWrites]]] = field(default_factory=dict)
     head: str | None = None
     long: dict[str, tuple[StoredBlob, Blob]] = field(default_factory=dict)
     """The long values that the head's last steps wrote: as stored, and whole."""
@@ -233,14 +232,13 @@ class Chain:
         self.records[record.id] = record
         self.head = record.id
 
-    def record(self, checkpoint_id: str, tasks: list[TaskWrites]) -> None:
-        """Keep what tasks wrote beside a checkpoint, as it came; the list becomes the chain's
-        own."""
-        self.revisions[checkpoint_id] = self.revisions.get(checkpoint_id, 0) + 1
-        # Most checkpoints are recorded beside once: no list is copied.
-        found = self.writes.setdefault(checkpoint_id, tasks)
-        if found is not tasks:
-            found.extend(tasks)
+    def record(self, checkpoint_id: str, tasks: Sequence[TaskWrites]) -> None:
+        """Keep what tasks wrote beside a checkpoint, as it came."""
+        self.writes.setdefault(checkpoint_id, []).append(tasks)
+
+    def revision(self, checkpoint_id: str) -> int:
+        """How often something was recorded beside a checkpoint."""
+        return len(self.writes.get(checkpoint_id, ()))
 
 
 def rebuild(chain: Chain, kept: Collection[str]) -> Chain:
@@ -269,7 +267,6 @@ def rebuild(chain: Chain, kept: Collection[str]) -> Chain:
         if chain.labels:
             new.labels |= labels_of(fresh.metadata)
     _cut_buffers(new)
-    new.revisions = {id: each for id, each in chain.revisions.items() if id in chain.writes}
     new.writes = {
         checkpoint_id: [*writes]
         for checkpoint_id, writes in chain.writes.items()
@@ -304,7 +301,7 @@ def _cut_buffers(chain: Chain) -> None:
 def count_bytes(chain: Chain) -> int:
     """Return how many bytes all values of a chain take; what several share counts once."""
     shared: dict[int, int] = {}
-    tasks = (task for each in chain.writes.values() for task in each)
+    tasks = (task for records in chain.writes.values() for each in records for task in each)
     size = sum(len(payload) for task in tasks for _, (_, payload) in task.writes)
     for record in chain.records.values():
         for stored in record.values.values():

@@ -140,7 +140,7 @@ class LastWriteCounts(InMemorySaver):
         if found is None:
             return None
         _, space = coordinates(found.config)[:2], self._threads[coordinates(config)[0]][coordinates(config)[1]]
-        tasks = space.writes.get(found.checkpoint["id"], [])
+        tasks = [task for record in space.writes.get(found.checkpoint["id"], []) for task in record]
         last = {(t.task_id, channel): self.serde.loads(blob) for t in tasks for channel, blob in t.writes}
         return found._replace(pending_writes=[(task, channel, value) for (task, channel), value in last.items()])
 
