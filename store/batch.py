@@ -264,25 +264,19 @@ class LocalStore(BaseStore, ABC):
 
     async def alook_up(self, lookup: Lookup) -> list[Item]:
         """Return the items that a look-up selects."""
-        return await self._acall(self._look_up, lookup)
+        return [Item(**self._parts(row)) for row in cut(lookup, await self._amatching(lookup))]
 
     async def alook_up_keys(self, lookup: Lookup) -> list[str]:
         """Return the keys of all items that match a look-up without a test, in its order, whatever
         its limit is."""
-        return await self._acall(self._look_up_keys, lookup)
+        return [row.key for row in await self._amatching(lookup._replace(limit=0))]
 
     async def acount(self, lookup: Lookup) -> int:
         """Return how many items match a look-up, whatever its limit is."""
-        return await self._acall(self._count, lookup)
+        return len(await self._amatching(lookup._replace(limit=0)))
 
-    def _look_up(self, lookup: Lookup) -> list[Item]:
-        return [Item(**self._parts(row)) for row in cut(lookup, self._matching(lookup))]
-
-    def _look_up_keys(self, lookup: Lookup) -> list[str]:
-        return [row.key for row in self._matching(lookup._replace(limit=0))]
-
-    def _count(self, lookup: Lookup) -> int:
-        return len(self._matching(lookup._replace(limit=0)))
+    async def _amatching(self, lookup: Lookup) -> list[ItemRow]:
+        return await self._acall(self._matching, lookup)
 
     def _matching(self, lookup: Lookup) -> list[ItemRow]:
         """Find rows by reading all of the namespace, one by one: many at once would start garbage

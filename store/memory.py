@@ -13,9 +13,9 @@ from dataclasses import replace
 from itertools import count
 from operator import itemgetter
 
-from .base import IndexConfig, Item, Namespace, TTLConfig
+from .base import IndexConfig, Namespace, TTLConfig
 from .batch import ItemRow, LocalStore, key_and_value
-from .lookups import Lookup, afinish, cut, pick
+from .lookups import Lookup, afinish, pick
 
 
 class InMemoryStore(LocalStore):
@@ -111,18 +111,6 @@ class InMemoryStore(LocalStore):
     def _touch(self, row: ItemRow, expires: float) -> None:
         number, _ = self._rows[row.namespace][row.key]
         self._change(row.namespace, row.key, (number, replace(row, expires=expires)))
-
-    async def alook_up(self, lookup: Lookup) -> list[Item]:
-        """See `LocalStore.alook_up`."""
-        return [Item(**self._parts(row)) for row in cut(lookup, await self._amatching(lookup))]
-
-    async def alook_up_keys(self, lookup: Lookup) -> list[str]:
-        """See `LocalStore.alook_up_keys`."""
-        return [row.key for row in await self._amatching(lookup._replace(limit=0))]
-
-    async def acount(self, lookup: Lookup) -> int:
-        """See `LocalStore.acount`."""
-        return len(await self._amatching(lookup._replace(limit=0)))
 
     async def _amatching(self, lookup: Lookup) -> list[ItemRow]:
         """On the event loop, in pieces: a thread would hold the processor as well. The rows that

@@ -83,28 +83,36 @@ class SqlStore(LocalStore):
 
     # -- look-ups ----------------------------------------------------------------------------------
 
-    def _look_up(self, lookup: Lookup) -> list[Item]:
+    async def alook_up(self, lookup: Lookup) -> list[Item]:
+        """See `LocalStore.alook_up`."""
         conditions = self._conditions(lookup)
         if conditions is None:
-            return super()._look_up(lookup)
+            return await super().alook_up(lookup)
+        return await self._acall(self._look_up, lookup, conditions)
+
+    def _look_up(self, lookup: Lookup, conditions: Conditions) -> list[Item]:
         found, order, values = self._selection(lookup, conditions)
         limits = (NEWEST, 0) if lookup.test else (lookup.limit, lookup.offset)
         rows = map(self._row, self._ask(self._select(found, order), (*values, *limits)))
         return [Item(**self._parts(row)) for row in tested(lookup, rows, key_and_value)]
 
-    def _look_up_keys(self, lookup: Lookup) -> list[str]:
+    async def alook_up_keys(self, lookup: Lookup) -> list[str]:
+        """See `LocalStore.alook_up_keys`."""
         conditions = self._conditions(lookup)
         if conditions is None:
-            return super()._look_up_keys(lookup)
+            return await super().alook_up_keys(lookup)
         found, order, values = self._selection(lookup, conditions)
-        return [_text(key) for (key,) in self._ask(f"SELECT key {found} ORDER BY {order}", values)]
+        rows = await self._acall(self._ask, f"SELECT key {found} ORDER BY {order}", values)
+        return [_text(key) for (key,) in rows]
 
-    def _count(self, lookup: Lookup) -> int:
+    async def acount(self, lookup: Lookup) -> int:
+        """See `LocalStore.acount`."""
         conditions = self._conditions(lookup)
         if conditions is None or lookup.test is not None:
-            return super()._count(lookup)
+            return await super().acount(lookup)
         found, _, values = self._selection(lookup, conditions)
-        return int(self._ask(f"SELECT count(*) {found}", values)[0][0])
+        ((count,),) = await self._acall(self._ask, f"SELECT count(*) {found}", values)
+        return int(count)
 
     def _conditions(self, lookup: Lookup) -> Conditions | None:
         return understand(lookup) if lookup.namespace == self._indexed else None
