@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from .errors import CheckpointConflictError, StorageError, UnserializableError
 from .integrity import Integrity
@@ -54,7 +54,6 @@ from .sql.rows import (
 )
 from .sql.saver import SqlSaver, is_due
 from .sql.write_rows import CommitRows, apply_commit
-from .threads import Opening
 
 __all__ = ["ConnectionLostError", "OutOfReachError", "PostgresSaver"]
 
@@ -109,12 +108,6 @@ class PostgresSaver(SqlSaver):
         # What a subclass does around a commit is done around each; pruning takes its time.
         own = type(self).commit is PostgresSaver.commit and stores_at_once(self)
         self._pipelines = own and retention is None
-
-    @classmethod
-    def from_conn_string(cls, conn_string: str, **options: Any) -> Opening[Self]:
-        """Open a checkpointer for the length of a `with` or `async with` block, then close it;
-        options as for the class."""
-        return Opening(cls, conn_string, **options)
 
     def setup(self) -> None:
         """Create the tables or migrate them. The first use of the checkpointer does so too; further

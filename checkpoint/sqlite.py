@@ -8,7 +8,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 from .errors import StorageError
 from .integrity import Integrity
@@ -36,7 +36,7 @@ from .sql.sqlite_database import (
 )
 from .sql.sqlite_tables import ROW, SCHEMA, SPACE, STATEMENTS
 from .sql.write_rows import CommitRows
-from .threads import Opening, Result
+from .threads import Result
 
 __all__ = ["SqliteSaver"]
 
@@ -112,12 +112,6 @@ class SqliteSaver(SqlSaver):
             self._database.execute(STATEMENTS["unlabelled"], (0, 0)).close()
         except self._database.error:
             self._loads_for_labels = None  # an older version has written the file
-
-    @classmethod
-    def from_conn_string(cls, conn_string: str, **options: Any) -> Opening[Self]:
-        """Open a checkpointer for the length of a `with` or `async with` block, then close it;
-        options as for the class."""
-        return Opening(cls, conn_string, **options)
 
     def setup(self) -> None:
         """Do nothing: the tables already exist. Kept for programs that call it."""

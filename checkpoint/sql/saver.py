@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, Self
 
 from ..diff import complete_commit, diff_checkpoint
 from ..errors import CheckpointConflictError
@@ -30,7 +30,7 @@ from ..records import (
 )
 from ..retention import EVERY
 from ..serde import Blob
-from ..threads import Result
+from ..threads import Opening, Result
 from .pruning import SqlPruner, ids_without, read_rows, set_head
 from .queries import SqlSession, find_row, lock_namespaces
 from .read_rows import read_batches
@@ -59,6 +59,12 @@ def is_due(state: MaterializedState) -> bool:
 
 class SqlSaver(SqlPruner):
     """A checkpointer on rows. Subclasses provide the connection."""
+
+    @classmethod
+    def from_conn_string(cls, conn_string: str, **options: Any) -> Opening[Self]:
+        """Open a checkpointer for the length of a `with` or `async with` block, then close it;
+        options as for the class."""
+        return Opening(cls, conn_string, **options)
 
     # -- supersteps ---------------------------------------------------------------------------
 
