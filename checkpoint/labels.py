@@ -63,6 +63,11 @@ def label_choices(wanted: Mapping[str, Any] | None) -> list[Collection[int]]:
     return choices
 
 
+def has_metadata(metadata: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
+    """Whether a checkpoint's metadata has these keys and values."""
+    return not wanted or all(metadata.get(key, MISSING) == each for key, each in wanted.items())
+
+
 def names_thread(before: RunnableConfig | None) -> bool:
     """Whether the checkpoint that `before` names is found by its thread, if there is one. Else it
     is looked for in all that would be listed without a filter."""

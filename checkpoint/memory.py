@@ -19,7 +19,15 @@ from typing import Any, cast
 from .builtin import BuiltinSaver
 from .diff import complete_commit, diff_checkpoint
 from .errors import CheckpointConflictError
-from .labels import UNLABELLED, LabelIndex, has_new_labels, label_choices, labels_of, names_thread
+from .labels import (
+    UNLABELLED,
+    LabelIndex,
+    has_metadata,
+    has_new_labels,
+    label_choices,
+    labels_of,
+    names_thread,
+)
 from .memory_chain import (
     KEYFRAME,
     Chain,
@@ -30,7 +38,6 @@ from .memory_chain import (
     by_age,
     choose_kept,
     count_bytes,
-    has_metadata,
     make_keyframe,
     make_record,
     merge_newest,

@@ -14,7 +14,6 @@ from heapq import heappop, heappush
 from itertools import chain as chained
 from typing import Any, NamedTuple
 
-from ..channels.base import MISSING
 from .labels import labels_of
 from .records import CHECKPOINT_FORMAT, Commit, TaskWrites
 from .retention import RetentionLimits, find_origins, nearest_kept
@@ -354,8 +353,3 @@ def newest_first(thread_id: str, name: str, chain: Chain, wanted: str | None) ->
     if wanted is None:
         return ((thread_id, name, record) for record in reversed(chain.records.values()))
     return iter([(thread_id, name, chain.records[wanted])] if wanted in chain.records else ())
-
-
-def has_metadata(metadata: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
-    """Whether a checkpoint's metadata has these keys and values."""
-    return not wanted or all(metadata.get(key, MISSING) == each for key, each in wanted.items())

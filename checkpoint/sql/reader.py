@@ -4,17 +4,16 @@ searched by an index, and how a list of checkpoints is found to be complete."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
 from typing import Any
 
-from ...channels.base import MISSING
 from ..builtin import BuiltinSaver
 from ..errors import DamagedError
 from ..integrity import Integrity
-from ..labels import label_choices, names_thread
+from ..labels import has_metadata, label_choices, names_thread
 from ..records import (
     Checkpoint,
     CheckpointTuple,
@@ -228,36 +227,20 @@ class SqlReader(BuiltinSaver):
             if config["configurable"].get("checkpoint_ns") is not None:
                 found = self._find(*where)
                 return iter(()) if found is None else iter((found,))
-        listed, edge = self._begin_list(config, before, self._choose_labels(config, filter, before))
+        listed, edge = self._begin_list(config, filter, before)
         fits = self._fits(filter)
         only = coordinates(config)[2] if config is not None else None
         if only is None:
             return self._newest_first(listed, edge, fits, limit)
         return islice(self._named(listed.namespaces, edge, only, fits), limit)
 
-    def _choose_labels(
-        self,
-        config: RunnableConfig | None,
-        filter: Mapping[str, Any] | None,
-        before: RunnableConfig | None,
-    ) -> Sequence[Collection[int]]:
-        """Return the labels by which to search among all threads."""
-        if config is not None or self._loads_for_labels is None or not names_thread(before):
-            return ()
-        return label_choices(filter)
-
     def _fits(self, wanted: Mapping[str, Any] | None) -> Fits | None:
         """Return a function that checks whether a checkpoint has the wanted metadata; None if all
         fit."""
         if not wanted:
             return None
-        loads, items = self.serde.loads, wanted.items()
-
-        def fits(body: CheckpointBody) -> bool:
-            metadata = loads(body.metadata)
-            return all(metadata.get(key, MISSING) == value for key, value in items)
-
-        return fits
+        loads = self.serde.loads
+        return lambda body: has_metadata(loads(body.metadata), wanted)
 
     def threads(self, *, filter: Mapping[str, Any] | None = None) -> Iterator[str]:
         """Return the ids of all threads, the most recently used first; see
@@ -305,10 +288,14 @@ class SqlReader(BuiltinSaver):
     def _begin_list(
         self,
         config: RunnableConfig | None,
+        filter: Mapping[str, Any] | None,
         before: RunnableConfig | None,
-        choices: Sequence[Collection[int]],
     ) -> tuple[Listed, int]:
         """Return the namespaces to list, and the sequence below which to begin."""
+        choices: Sequence[Collection[int]] = ()
+        # Among all threads, those are found by their labels that can have the wanted metadata.
+        if config is None and self._loads_for_labels is not None and names_thread(before):
+            choices = label_choices(filter)
         with self._session(write=False) as session:
             found = find_labelled(session, choices) if choices else None
             everything = config is None and found is None
@@ -332,22 +319,21 @@ class SqlReader(BuiltinSaver):
         before the last one."""
         if limit == 0:
             return
-        check = ListingCheck(listed.namespaces, listed.everything, edge)
+        check = ListingCheck(listed, edge)
         left, most = limit, MOST_VALUES
         size = most if limit is None else min(limit, most)
         while True:
             wanted = most if left is None else min(left, most)
             page = self._read_page(listed, edge, size, fits, wanted)
             for row, body in page.rows:
-                check.add(row, body, listed[row.namespace_id])
                 found = page.wanted.get(row.seq)
+                check.add(row, body, found)
                 if found is None:
                     continue
-                check.add_recorded(found)
                 left = None if left is None else left - 1
                 if left == 0:
                     with self._session(write=False) as session:
-                        check.stop(session, self._integrity)
+                        check.stop(session)
                 yield found
                 if left == 0:
                     return
@@ -360,7 +346,7 @@ class SqlReader(BuiltinSaver):
                 most = min(2 * most, MOST_STATES)
             size = min(max(size, most), MOST_ROWS)
         with self._session(write=False) as session:
-            check.end(session, self._integrity)
+            check.end(session)
 
     def _named(
         self,
@@ -437,54 +423,49 @@ class ListingCheck:
     """Checks the checkpoints of some namespaces as they are listed, newest first.
 
     Args:
-        namespaces: the namespaces as they were when their first checkpoint was read, or before.
-        everything: whether those of which no checkpoint is read are not among them.
+        listed: the namespaces as they were when their first checkpoint was read, or before. If all
+            are listed, those of which no checkpoint is read are not among them.
         edge: the sequence below which the list begins.
     """
 
-    def __init__(self, namespaces: Mapping[int, NamespaceRow], everything: bool, edge: int) -> None:
-        self._namespaces, self._everything = namespaces, everything
+    def __init__(self, listed: Listed, edge: int) -> None:
+        self._listed = listed
         self._whole = edge == NEWEST
         self._last = edge
-        self._due = 0
         self._count: Counter[int] = Counter()
         # (namespace, id) of a checkpoint that must follow → how many records it must have, and a
         # child of it.
         self._owed: dict[tuple[int, str], tuple[int, str]] = {}
 
-    def add(self, row: CheckpointRow, body: CheckpointBody, key: ThreadKey) -> None:
-        """Check the next checkpoint.
+    def add(
+        self, row: CheckpointRow, body: CheckpointBody, found: StoredCheckpoint | None
+    ) -> None:
+        """Check the next checkpoint, and the records beside it if they were read.
 
         Raises:
-            DamagedError: it is out of order.
+            DamagedError: it is out of order, or a record is missing.
         """
+        key = self._listed[row.namespace_id]
         if row.seq >= self._last:
             raise key.damage_error(
                 "the index lists checkpoints in another order than they were stored"
             )
         self._last = row.seq
         self._count[row.namespace_id] += 1
-        self._due, _ = self._owed.pop((row.namespace_id, row.checkpoint_id), (0, ""))
-        namespace = self._namespaces[row.namespace_id]
+        due, _ = self._owed.pop((row.namespace_id, row.checkpoint_id), (0, ""))
+        namespace = self._listed.namespaces[row.namespace_id]
         if self._whole and namespace.head_id == row.checkpoint_id:
-            self._due = namespace.revision
+            due = namespace.revision
+        if found is not None and found.state.revision < due:
+            raise key.damage_error(
+                f"a write recorded after checkpoint {row.checkpoint_id!r} is missing"
+            )
         revision = body.parent_revision
         if revision is not None and row.parent_id is not None:
             parent = row.namespace_id, row.parent_id
             self._owed[parent] = max(self._owed.get(parent, (0, "")), (revision, row.checkpoint_id))
 
-    def add_recorded(self, found: StoredCheckpoint) -> None:
-        """Check the records of the checkpoint that was added last.
-
-        Raises:
-            DamagedError: a record is missing.
-        """
-        if found.state.revision < self._due:
-            raise found.state.key.damage_error(
-                f"a write recorded after checkpoint {found.row.checkpoint_id!r} is missing"
-            )
-
-    def stop(self, session: SqlSession, integrity: Integrity) -> None:
+    def stop(self, session: SqlSession) -> None:
         """Check for checkpoints that should have come before the last one. It is no damage if
         another session has deleted or replaced them meanwhile.
 
@@ -492,8 +473,7 @@ class ListingCheck:
             DamagedError: a checkpoint is missing, or the index passes over one.
         """
         for (id, checkpoint_id), (_, child) in self._owed.items():
-            namespace = self._namespaces[id]
-            key = namespace.key(integrity)
+            namespace, key = self._listed.namespaces[id], self._listed[id]
             now = find_row(session, namespace, child, key)
             # The child has since been deleted or got another parent: then nothing is missing.
             if now is None or now.parent_id != checkpoint_id:
@@ -508,25 +488,24 @@ class ListingCheck:
                     f"the index skips checkpoint {checkpoint_id!r}, which {child!r} follows"
                 )
 
-    def end(self, session: SqlSession, integrity: Integrity) -> None:
+    def end(self, session: SqlSession) -> None:
         """Check for checkpoints that are still missing at the end of the list; see `stop`.
 
         Raises:
             DamagedError: a checkpoint is missing, or the index passes over one.
         """
         self._last = 0
-        self.stop(session, integrity)
-        namespaces: Iterable[NamespaceRow] = self._namespaces.values() if self._whole else ()
-        if self._whole and self._everything:
-            namespaces = select_namespaces(session, None)
-        for namespace in namespaces:
-            count = self._count[namespace.id]
+        self.stop(session)
+        listed = self._listed
+        if self._whole and listed.everything:
+            listed.namespaces.update((each.id, each) for each in select_namespaces(session, None))
+        for id, namespace in listed.namespaces.items() if self._whole else ():
+            count = self._count[id]
             if count < namespace.size:
                 # Of all namespaces, some may have grown since the first page was read.
-                missing = _count_missing(session, namespace, None if self._everything else count)
+                missing = _count_missing(session, namespace, None if listed.everything else count)
                 if missing > 0:
-                    key = namespace.key(integrity)
-                    raise key.damage_error(f"{missing} of its checkpoints are missing")
+                    raise listed[id].damage_error(f"{missing} of its checkpoints are missing")
 
 
 def _count_missing(session: SqlSession, namespace: NamespaceRow, listed: int | None) -> int:

@@ -424,7 +424,9 @@ class SqlSaver(SqlPruner):
                     "another name"
                 )
             copy_namespaces(session, pairs)
-            copy_posts(session, self._key(source_thread_id, ""), self._key(target_thread_id, ""))
+            to = self._key(target_thread_id, "")
+            for post in find_posts(session, self._key(source_thread_id, "")):
+                session.run("add_post", target_thread_id, pack_post(to, post.writes))
 
 
 def pack_post(key: ThreadKey, writes: Sequence[tuple[str, Blob]]) -> bytes:
@@ -453,12 +455,6 @@ def take_posts(session: SqlSession, thread_id: str, commit: Commit) -> None:
     """
     if session.run("take_posts", thread_id, [*commit.taken]) != len(commit.taken):
         raise CheckpointConflictError(thread_id, commit.checkpoint_ns, commit.head, commit.head)
-
-
-def copy_posts(session: SqlSession, key: ThreadKey, to: ThreadKey) -> None:
-    """Copy the waiting posts of a thread, in order."""
-    for post in find_posts(session, key):
-        session.run("add_post", to.thread_id, pack_post(to, post.writes))
 
 
 # -- copying ---------------------------------------------------------------------------------------
