@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakSet
 
 from ...channels.base import warn
-from .codec import Codec, GetParts
+from .codec import Codec, GetParts, Style
 
 Coders = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 """(encode, decode)"""
@@ -30,26 +30,20 @@ def make_codec(cls: type, key: str) -> Codec:
     """
     if issubclass(cls, BaseException):
         return Codec(cls, _elsewhere, _elsewhere, key=key, error=True)
-    if issubclass(cls, Enum):
-        encode, decode = _enum(cls)
-        return Codec(cls, encode, decode, key=key)
     maker = _maker(cls)
-    if maker is None and _is_text(cls):
-        encode, decode = _text(cls)
-        return Codec(cls, encode, decode, key=key)
     if maker is None:
         raise TypeError(
             f"{key} is not a dataclass, enum, named tuple, pydantic model or exception: give "
             "encode and decode"
         )
-    keeper = _keeper(cls) if maker is not _namedtuple else None
-    if keeper is not None:
+    if maker in (_dataclass, _pydantic) and (keeper := _keeper(cls)) is not None:
         raise TypeError(
             f"{key} is a {keeper.__name__}, which holds more than its fields: give encode and "
             "decode"
         )
     encode, decode = maker(cls)
-    return Codec(cls, encode, decode, "fields", key=key, parts=_parts_of(cls, maker))
+    style: Style = "value" if maker in (_enum, _text) else "fields"
+    return Codec(cls, encode, decode, style, key=key, parts=_parts_of(cls, maker))
 
 
 def _parts_of(cls: Any, maker: object) -> GetParts | None:
@@ -77,12 +71,12 @@ def _make_get_parts(names: Iterable[str], names_of_sets: Iterable[str]) -> GetPa
 
 def is_storable(cls: type) -> bool:
     """Whether there is a codec for this class."""
-    if issubclass(cls, (BaseException, Enum)):
+    if issubclass(cls, BaseException):
         return True
     maker = _maker(cls)
-    if maker is None:
-        return _is_text(cls)
-    return maker is _namedtuple or _keeper(cls) is None
+    if maker in (_dataclass, _pydantic):
+        return _keeper(cls) is None
+    return maker is not None
 
 
 def is_pydantic(cls: type) -> bool:
@@ -98,11 +92,15 @@ def pydantic_fields(cls: Any) -> Mapping[str, Any]:
 
 
 def _maker(cls: type) -> Callable[[Any], Coders] | None:
+    if issubclass(cls, Enum):
+        return _enum
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return _namedtuple
     if dataclasses.is_dataclass(cls):
         return _dataclass
-    return _pydantic if is_pydantic(cls) else None
+    if is_pydantic(cls):
+        return _pydantic
+    return _text if _is_text(cls) else None
 
 
 def _keeper(cls: type) -> type | None:
