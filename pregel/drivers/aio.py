@@ -189,7 +189,7 @@ class AsyncDriver(Driver):
         raise asyncio.CancelledError("a node caught the cancellation of its run")
 
     def make_batch(self, tasks: Sequence[Task]) -> AsyncBatch[Task]:
-        program, races = self._run.program, self._racers is not None
+        program, races = self.run.program, self._racers is not None
         most, stops = len(tasks), _is_coroutine
         if program.starts_ready:
             # A failure cancels nobody: what is at work comes to its end.
@@ -199,7 +199,7 @@ class AsyncDriver(Driver):
             nodes = [task.node for task in tasks] or program.nodes.values()
             if not any(node.call.coro is not None for node in nodes):
                 most = MAX_THREADS
-        limit = self._run.settings.config.get("max_concurrency") or most
+        limit = self.run.settings.config.get("max_concurrency") or most
         return AsyncBatch(self._race if races else self._execute, tasks, limit, self.end, stops)
 
     def _race(self, task: Task) -> Coroutine[Any, Any, None]:
@@ -215,7 +215,7 @@ class AsyncDriver(Driver):
 
     def _cancel_host(self, reason: str) -> None:
         # Once: a second cancellation would be taken for one by somebody else.
-        ending = self._cut_reason is not None or self._run.cancelled
+        ending = self._cut_reason is not None or self.run.cancelled
         if self in LIVE and self.host is not None and not ending:
             self._cut_reason = reason
             self.host.cancel()

@@ -44,7 +44,7 @@ from ..task.outcome import (
     wait_before_retry,
     warn_of_cache,
 )
-from ..task.task import Task
+from ..task.task import Task, outwards
 from ..types import TimeoutPolicy
 
 if TYPE_CHECKING:
@@ -175,12 +175,8 @@ def _is_answered(task: Task) -> bool:
     have been, as a `@task` call or a graph inside may have ended in an earlier run."""
     if task.known_answers() or task.passed_on:
         return True
-    around: Any = task if task.current.calls or task.current.graphs else None
-    while around is not None:
-        if around.run.ledger:
-            return True
-        around = around.run.parent
-    return False
+    started = task.current.calls or task.current.graphs
+    return bool(started) and any(each.run.ledger for each in outwards(task))
 
 
 def _ask_cache(task: Task, method: str, about: Any, waits: Waits) -> Steps[Any]:

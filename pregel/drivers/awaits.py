@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from contextvars import Context, copy_context
 from time import perf_counter
 from types import coroutine
@@ -335,11 +335,5 @@ async def _wait_for_reader(task: Any, output: Output) -> None:
     if not output.must_wait(lambda: call_on(loop, room.set)):
         return
     deadline = task.nearest_deadline
-    if deadline is None:
+    with nullcontext() if deadline is None else deadline.paused():
         await room.wait()
-        return
-    deadline.pause()
-    try:
-        await room.wait()
-    finally:
-        deadline.resume()

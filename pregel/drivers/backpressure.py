@@ -11,43 +11,33 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import nullcontext
 from typing import Any
 
 from ..run.output import Output
 from ..running import RUNNING
+from ..task.task import outwards
 
 
 def hold_writer(output: Output) -> None:
     """Wait on this thread until the reader has taken chunks, or has left."""
     task: Any = RUNNING.get()
-    if task is None or _on_event_loop() or not _is_below(task.run, output):
+    if task is None or _on_event_loop():
+        return
+    # The reader must wait for the task, not the other way round, as where the task itself reads the
+    # stream of a graph that it calls.
+    if not any(each.run.output is output for each in outwards(task)):
         return
     gate = threading.Lock()
     gate.acquire()
     if not output.must_wait(gate.release):
         return
     deadline = task.nearest_deadline
-    if deadline is None:
+    with nullcontext() if deadline is None else deadline.paused():
         gate.acquire()
-        return
-    deadline.pause()
-    try:
-        gate.acquire()
-    finally:
-        deadline.resume()
 
 
 def _on_event_loop() -> bool:
     """Whether this thread runs one now. Where asyncio was never loaded none can."""
     asyncio = sys.modules.get("asyncio")
     return asyncio is not None and asyncio._get_running_loop() is not None
-
-
-def _is_below(run: Any, output: Output) -> bool:
-    """Whether a task of this run can wait for the reader: that one waits for the task, not the
-    other way round, as where the task itself reads the stream of a graph that it calls."""
-    while run.output is not output:
-        if run.parent is None:
-            return False
-        run = run.parent.run
-    return True

@@ -70,7 +70,7 @@ class Driver:
     """A node has caught the cancellation of the task that carries the run."""
 
     def __init__(self, run: Run, effects: Effects | None = None) -> None:
-        self._run = run
+        self.run = run
         if effects is None:
             effects = carry_out(run)
             # Libraries that are not loaded have no listeners.
@@ -118,7 +118,7 @@ class Driver:
 
     def advance(self) -> Steps[Any]:
         """Carry the run through to its end; pause where chunks are to be handed over."""
-        journal, output = self._journal, self._run.output
+        journal, output = self._journal, self.run.output
         chunks, live, run_alone = output.chunks, output.live, self.run_alone
         for effect in self._effects:
             if effect.__class__ is not Work:  # no isinstance: once a superstep (P1)
@@ -160,35 +160,20 @@ class Driver:
             self.raise_cancel()
         if journal is not None:
             yield journal.flush()
-            self._run.settings.control.end(paused=output.questions is not None)
+            self.run.settings.control.end(paused=output.questions is not None)
             self._leave()
 
     # -- as other calls of the thread see it -------------------------------------------------------
 
     def works_on(self, saver: Any, thread_id: str, run_id: str | None = None) -> bool:
         """Whether this is a run of that thread; and, if it is named, that very run."""
-        thread = self._run.thread
+        thread = self.run.thread
         named = run_id is None or thread.run_id == run_id
         return thread.thread_id == thread_id and thread.saver is saver and named
 
-    def carries(self, run: Run) -> bool:
-        """Whether it carries this run."""
-        return run is self._run
-
-    @property
-    def has_started(self) -> bool:
-        """Whether the run has loaded what it starts from."""
-        return self._run.machine is not None
-
-    @property
-    def origin(self) -> str | None:
-        """The id of the checkpoint from which the run has started; None if there was none."""
-        found = self._run.position.found
-        return None if found is None else found.checkpoint["id"]
-
     def drain(self, reason: str) -> None:
         """Let the run end before its next superstep."""
-        self._run.settings.ending.request(reason)
+        self.run.settings.ending.request(reason)
 
     def cut(self, reason: str) -> None:
         """Let the run end as soon as it can be: functions on threads come to their ends."""
@@ -201,12 +186,12 @@ class Driver:
             self._tell_watchers()
 
     def _tell_watchers(self) -> None:
-        for wake in tuple(WATCHERS.get(self._run.thread.thread_id or "", ())):
+        for wake in tuple(WATCHERS.get(self.run.thread.thread_id or "", ())):
             wake()
 
     def _perform(self, effect: Any) -> Any:
         """Store, load, or give way: what is to be waited for; None if there is nothing."""
-        run, journal = self._run, self._journal
+        run, journal = self.run, self._journal
         if isinstance(effect, Entry):  # first, for it comes with each superstep (P4, P5)
             if journal is None:
                 return None
@@ -240,8 +225,8 @@ class Driver:
     def _load(self, effect: Load) -> Steps[None]:
         """Load what a call starts from that may come twice, and say whether its first delivery is
         live: else it must be dead, as far as this process knows, and the call goes on for it."""
-        yield from load(self._run, effect, self.waits)
-        thread = self._run.thread
+        yield from load(self.run, effect, self.waits)
+        thread = self.run.thread
         effect.delivered_live = any(
             driver.works_on(thread.saver, thread.thread_id or "", thread.run_id)
             for driver in takewhile(lambda driver: driver is not self, tuple(LIVE))
@@ -255,7 +240,7 @@ class Driver:
         try:
             yield journal.flush()
         except BaseException:
-            self._run.output.drop_chunks()
+            self.run.output.drop_chunks()
             raise
         journal.post(save)
 
@@ -267,7 +252,7 @@ class Driver:
             StepTimeoutError: no task has ended until the superstep's limit. Nobody waits for them
                 any longer.
         """
-        run, limit = self._run, self._limit
+        run, limit = self.run, self._limit
         # A race is decided as soon as one of it has ended.
         watched, chunks = run.watched or effect.races is not None, run.output.chunks
         keeps_batch = run.program.starts_ready
@@ -293,7 +278,7 @@ class Driver:
         """Start tasks side by side: with schedule="ready" in the one batch of the call, else those
         of a superstep in one of their own."""
         tasks, effect.tasks = effect.tasks, ()
-        run, batch = self._run, self._batch
+        run, batch = self.run, self._batch
         if tasks and self._limit is not None:
             tasks = self._limit.detach(tasks)
         if batch is None:
@@ -338,7 +323,7 @@ class Driver:
             out = wants_out(task.error)
             if not out and self._racers is not None and not self._racers.fails(task):
                 return
-            if out or self._run.settings.on_failure == "stop":
+            if out or self.run.settings.on_failure == "stop":
                 self._batch.stop(at_once=out or self._admission is not None)
 
     def wake(self) -> None:
@@ -350,8 +335,8 @@ class Driver:
     def abort(self, error: BaseException) -> Steps[None]:
         """Cut the run short: cancel what is under way, and return the procedure by which it
         ends."""
-        self._run.cancel()
-        self._run.output.close()
+        self.run.cancel()
+        self.run.output.close()
         if self._batch is not None:
             self._batch.cancel()
         return self._end_by(error)
@@ -393,7 +378,7 @@ class Driver:
             _note_loss(error, end)
         self._leave()
         if not isinstance(error, (Exception, GraphBubbleUp)):
-            self._run.output.drop_chunks()  # Ctrl-C and cancellation do not wait for the reader
+            self.run.output.drop_chunks()  # Ctrl-C and cancellation do not wait for the reader
 
 
 def _note_loss(error: BaseException, end: BaseException) -> None:

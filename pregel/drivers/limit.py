@@ -17,7 +17,7 @@ from datetime import timedelta
 from itertools import count
 
 from ..clock import CLOCK, read_seconds
-from ..task.task import Task
+from ..task.task import Task, outwards
 from .pool import POOL
 
 _LOCK = threading.Lock()
@@ -281,9 +281,7 @@ class AdmissionQueue:
 def _needed(task: Task) -> Places:
     """The limits of a task, without those in which a task around it holds a place."""
     needed = task.node.policies.limits
-    around = task.run.parent
-    while needed and around is not None:
+    for around in outwards(task.run.parent) if needed else ():
         held = around.node.policies.limits
         needed = tuple(limit for limit in needed if limit not in held)
-        around = around.run.parent
     return needed

@@ -122,8 +122,8 @@ _numbering = threading.Lock()
 
 def _refuse_stopped(task: Task) -> None:
     """Let no task wait whose run is to stop, or for which nobody waits."""
-    deadline, control = task.nearest_deadline, task.run.settings.control
-    if (deadline is not None and deadline.abandoned) or task.is_cut_short():
+    if task.abandoned or task.is_cut_short():
         raise GraphAbandoned
-    if (isinstance(control, TimedControl) and control.is_late) or control.drain_reason is not None:
-        raise DrainSignal(control.drain_reason or "deadline")
+    reason = task.run.settings.control.drain_reason  # also if the deadline of the run has come
+    if reason is not None:
+        raise DrainSignal(reason)

@@ -28,7 +28,7 @@ from ..runtime import find_server_info
 from ..steps import Steps, arun_steps, run_steps
 from ..task.ids import effect_id
 from ..task.interrupts import interrupt
-from ..task.task import Task
+from ..task.task import Task, outwards
 from .side_effects import record_of
 
 Amounts = Mapping[str, float]
@@ -526,12 +526,10 @@ def begin_spend(task: Task, *, awaits: bool) -> Spend | None:
         RuntimeError: it would hold up an event loop.
     """
     meters = []
-    around: Task | None = task
-    while around is not None:
-        run = run_of(around)
+    for each in outwards(task):
+        run = run_of(each)
         if run.settings.graph.budgets:
-            meters.append((run.calls.find_meter(), (run, around.of_node or around.name)))
-        around = run.parent
+            meters.append((run.calls.find_meter(), (run, each.of_node or each.name)))
     if not meters:
         return None
     if not awaits and not run_of(task).calls.can_wait():

@@ -18,9 +18,9 @@ from ...checkpoint.base import BaseCheckpointSaver, coordinates
 from ..errors import ThreadBusyError
 from ..names import BEFORE_FIRST
 from ..run.config import merge_configs, normalize
-from ..run.run import run_of
 from ..running import RUNNING
 from ..runtime import no_op
+from ..task.task import outwards
 from ..types import AnyConfig, Multitask
 from .driver import LIVE, WATCHERS, Driver
 from .timeslice import call_on
@@ -121,15 +121,12 @@ class Turn:
         return [each for each in tuple(LIVE) if each.works_on(self._saver, self._thread_id)]
 
     def _refuse_own(self, live: list[Driver]) -> None:
-        task = RUNNING.get()
-        while task is not None:
-            run = run_of(task)
-            if any(driver.carries(run) for driver in live):
+        for task in outwards(RUNNING.get()):
+            if any(driver.run is task.run for driver in live):
                 raise ThreadBusyError(
                     f"node {task.name!r} called its own thread {self._thread_id!r} with "
                     f"multitask={self._how!r}: it would wait for itself"
                 )
-            task = run.parent
 
     # -- waiting -----------------------------------------------------------------------------------
 
@@ -192,10 +189,11 @@ class Turn:
         run that was rolled back, unless the caller names one."""
         if self._how != "rollback":
             return self._config
-        started = [driver.origin for driver in self._ended if driver.has_started]
+        started = [driver.run.position for driver in self._ended if driver.run.machine is not None]
         config: Any = normalize(self._config)
         configurable = config.get("configurable") or {}
         if not started or configurable.get("checkpoint_id") is not None:
             return self._config
-        at = started[0] or BEFORE_FIRST
+        found = started[0].found
+        at = BEFORE_FIRST if found is None else found.checkpoint["id"]
         return {**config, "configurable": {**configurable, "checkpoint_id": at}}

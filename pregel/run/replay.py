@@ -18,7 +18,7 @@ from typing import Any
 
 from ...checkpoint.base import BaseCheckpointSaver
 from ..names import enclosing_names, without_ids
-from ..task.task import Task
+from ..task.task import Task, outwards
 from ..types import RunnableConfig
 from .settings import Thread
 
@@ -175,28 +175,22 @@ class Replay:
         return others.difference(list_lineage(task))
 
 
-def _is_open(task: Task | None) -> bool:
+def _is_open(task: Task) -> bool:
     """Return whether a task, and each task around it, can still finish, and its run waits for
     that."""
-    while task is not None:
-        if task.finished or task.lost or task.error is not None or task.is_cut_short():
-            return False
-        deadline = task.nearest_deadline
-        if deadline is not None and deadline.abandoned:
-            return False
-        task = task.run.parent
-    return True
+    return not task.is_cut_short() and not any(
+        each.finished or each.lost or each.error is not None or each.abandoned
+        for each in outwards(task)
+    )
 
 
 def _trace_from_top(task: Task) -> list[tuple[str, str]]:
     """The tasks around a task and itself, the outermost first: from which checkpoint each runs, and
     its id."""
     found: list[tuple[str, str]] = []
-    around: Task | None = task
-    while around is not None:
-        task_id = around.id  # first: it makes sure that the checkpoint has an id
-        found.append((around.run.machine.checkpoint_id, task_id))
-        around = around.run.parent
+    for each in outwards(task):
+        task_id = each.id  # first: it makes sure that the checkpoint has an id
+        found.append((each.run.machine.checkpoint_id, task_id))
     return found[::-1]
 
 

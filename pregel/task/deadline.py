@@ -4,7 +4,8 @@ given."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from math import inf
 from typing import Any
 
@@ -89,27 +90,25 @@ class Deadline:
         self._started = self._sign = self._clock()
         self._queued = False
 
-    def pause(self) -> None:
+    @contextmanager
+    def paused(self) -> Iterator[None]:
         """Stop the clock, also of the attempts around it, while the attempt waits for the reader of
         its stream. Its threads may wait side by side."""
         with _pausing:
             if not self._paused:
                 self._paused_at = self._clock()
             self._paused += 1
-        if self._above is not None:
-            self._above.pause()
-
-    def resume(self) -> None:
-        """Let the clock go on: a thread that waited for the reader goes on."""
-        with _pausing:
-            self._paused -= 1
-            if not self._paused:
-                now = self._clock()
-                waited = now - self._paused_at
-                self._started += waited
-                self._sign = min(self._sign + waited, now)
-        if self._above is not None:
-            self._above.resume()
+        try:
+            with nullcontext() if self._above is None else self._above.paused():
+                yield
+        finally:
+            with _pausing:
+                self._paused -= 1
+                if not self._paused:
+                    now = self._clock()
+                    waited = now - self._paused_at
+                    self._started += waited
+                    self._sign = min(self._sign + waited, now)
 
     def remaining(self) -> float:
         """Seconds until the nearer limit; zero or less once it is hit."""

@@ -6,9 +6,10 @@ A task is a plain record. Ids, config and runtime are built only when somebody l
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 from operator import attrgetter
 from time import perf_counter
 from types import MappingProxyType
@@ -269,6 +270,12 @@ class Task:
         """The deadline of its attempt, or of the nearest attempt around it; or None."""
         return self.run.deadline if self.deadline is None else self.deadline
 
+    @property
+    def abandoned(self) -> bool:
+        """Whether its attempt, or one around it, was given up: then nobody waits for it."""
+        deadline = self.nearest_deadline
+        return deadline is not None and deadline.abandoned
+
     def heartbeat(self) -> None:
         """Tell an idle timeout that the node is alive."""
         deadline = self.nearest_deadline
@@ -319,19 +326,13 @@ class Task:
     def find_answers(self) -> TaskAnswers | None:
         """Return the answers to its questions; None if none can ever come: no graph around it
         saves, or the outermost does not, and only that can be called again."""
-        inside: list[TaskLedger[Task]] = []
-        holder = self
+        around = [*outwards(self)]
+        if not around[-1].run.stores:
+            return None
         # A graph that saves nothing starts over with its task, so the answers must be with the
         # nearest graph around that saves.
-        while not holder.run.stores:
-            inside.append(holder.run.ledger)
-            if holder.run.parent is None:
-                return None
-            holder = holder.run.parent
-        root = holder
-        while root.run.parent is not None:
-            root = root.run.parent
-        return TaskAnswers(holder, tuple(inside)) if root.run.stores else None
+        inside = [*takewhile(lambda task: not task.run.stores, around)]
+        return TaskAnswers(around[len(inside)], tuple(task.run.ledger for task in inside))
 
     @property
     def edited(self) -> bool:
@@ -393,12 +394,7 @@ class Task:
 
     def is_cut_short(self) -> bool:
         """Whether its run, or one around it, was cut short: then nobody waits for it."""
-        task: Task | None = self
-        while task is not None:
-            if task.run.cancelled:
-                return True
-            task = task.run.parent
-        return False
+        return any(task.run.cancelled for task in outwards(self))
 
     @property
     def current(self) -> AttemptState:
@@ -554,6 +550,13 @@ class TaskAnswers:
     def reject(self, question: str) -> None:
         """See `Ledger.reject`."""
         self._holder.run.ledger.reject(question)
+
+
+def outwards(task: Task | None) -> Iterator[Task]:
+    """Yield a task and those around it, whose graphs run it: the innermost first."""
+    while task is not None:
+        yield task
+        task = task.run.parent
 
 
 def in_path_order(tasks: Sequence[Task]) -> list[Task]:

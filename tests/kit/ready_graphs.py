@@ -90,7 +90,7 @@ def _open_batches(driver_class, batch_class: type[ChosenBatch], rank: Rank):
     before = driver_class.make_batch
 
     def make(driver, tasks):
-        if not driver._run.program.starts_ready:
+        if not driver.run.program.starts_ready:
             return before(driver, tasks)
         batch = batch_class((), 10**6, driver.end)
         batch.rank = rank
