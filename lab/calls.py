@@ -222,7 +222,7 @@ class CallTape(EngineObserver):
             return None
         call = Call("chat", operation.name or "chat", path, operation.request)
         try:
-            number = task.current.count_call("stategraph.lab: chat")
+            number = task.current.count("stategraph.lab: chat")
 
             def look() -> Iterator[str]:
                 same = () if path in self._changed else self.recorded(task)[0]
@@ -265,7 +265,7 @@ class _AnsweredCalls:
         if is_tool and node.source.__func__ is type(owner)._refuse:
             return self._calls.start(parent, node, arguments)
         kind = call_kind(node, arguments_digest(node, arguments))
-        number = (parent.current.equal_calls or {}).get(kind, -1) + 1
+        number = (parent.current.counts or {}).get(kind, -1) + 1
         path = tape.path_of(parent)
         call = Call("tool" if is_tool else "task", node.name, path, arguments)
 

@@ -153,7 +153,7 @@ class _Reader:
         assert found is not None
         tasks: dict[str, Task] = {}
         if isinstance(graph, Pregel):
-            for task in view(graph.program, found, live=False).tasks:
+            for task in view(graph.program, found).tasks:
                 tasks[path_text(task.path)] = tasks[path_text((*task.path, False))] = task
         by_task: dict[tuple[str, str], list[tuple[str, Any]]] = {}
         place = "blob FROM checkpoint_writes" if self._on_server else "value FROM writes"

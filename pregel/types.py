@@ -404,6 +404,11 @@ class GraphOutput(Generic[ValueT]):
     wake_at: datetime | None = field(default=None, repr=False)
 
 
+def names_of(keys: Selection) -> tuple[str, ...]:
+    """The names of a selection, which may be one bare name."""
+    return (keys,) if isinstance(keys, str) else tuple(keys)
+
+
 def without_keys(sends: Any, keys: frozenset[str]) -> Any:
     """A `Send`, or a list of these, without these keys of its input, as it is stored: what a
     channel holds that is not stored has no place in it either."""

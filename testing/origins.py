@@ -30,7 +30,7 @@ def view_within(
     """
     origins = dict.fromkeys(origin for _, origin in _list_under_way(found))
     known = [line[id] for id in origins if id in line]
-    return view(program, with_origins(found, known) if known else found, live=False)
+    return view(program, with_origins(found, known) if known else found)
 
 
 def find_start(

@@ -248,7 +248,7 @@ class _ThreadReader:
 
 def _read_start(program: Program, first: CheckpointTuple) -> tuple[str, ...]:
     """Where START led in the run whose first checkpoint this is."""
-    seen = view(program, first, live=False)
+    seen = view(program, first)
     starts = [_record_of(seen, task) for task in seen.tasks if task.name == START]
     steps = [step for known in starts for step in destinations(known.writes)]
     return tuple(step.node if isinstance(step, Send) else step for step in steps)

@@ -70,10 +70,6 @@ class AsyncJournal(Journal):
         if error is not None:
             raise error
 
-    def _transaction_method(self) -> Any:
-        saver: Any = self._thread.saver
-        return saver.atransact
-
     def can_wait(self) -> bool:
         """Return whether this is another thread: waiting on the loop itself would deadlock."""
         return asyncio._get_running_loop() is not self._loop

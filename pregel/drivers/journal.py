@@ -239,14 +239,11 @@ class Journal:
         counted = position.counts(id)
         expected = Expected(position.head, position.revision) if counted else Expected(id)
         place = TransactionPlace(self._where, id, expected, asked.record_id, asked.isolation)
-        done = yield self._transaction_method()(place, asked.function)
+        transact = getattr(self._thread.saver, f"{self.face}transact")
+        done = yield transact(place, asked.function)
         if counted:
             position.revision = done.revision
         asked.keep(done.record)
-
-    def _transaction_method(self) -> Any:
-        saver: Any = self._thread.saver
-        return saver.transact
 
     @property
     def holds(self) -> bool:

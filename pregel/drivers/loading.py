@@ -41,12 +41,6 @@ def read_posts(run: Run, effect: ReadPosts, waits: Waits) -> Steps[None]:
     effect.posts = yield waits.ask(run.thread.saver, "read_posts", run.thread.thread_id)
 
 
-def _made_under(found: Any) -> str | None:
-    """The checkpoint of the whole graph under which a nested one was made."""
-    parents: dict[str, str] = found.metadata.get("parents", {})
-    return parents.get("")
-
-
 def _find_before(saver: Any, effect: Load, config: Any, waits: Waits) -> Steps[Any]:
     """The newest checkpoint that is older than a given one; None if there is none. If that one has
     been pruned nobody knows what is older."""
@@ -68,7 +62,7 @@ def _find_before(saver: Any, effect: Load, config: Any, waits: Waits) -> Steps[A
         found = next(iter((yield waits.list(saver, config, before=before, limit=1))), None)
         if found is None:
             return None
-        made = _made_under(found)
+        made = found.metadata.get("parents", {}).get("")  # under this one of the whole graph
         if (older is None or made in older) and (
             ancestry is None or made is None or (yield from ancestry.may_hold(made))
         ):

@@ -104,8 +104,7 @@ def _identify(task: Task, key: str | None) -> str:
     with _numbering:
         current = task.current
         if key is None:
-            current.slept += 1
-            return f"\0sleep\0{current.slept}"
+            return f"\0sleep\0{current.count('sleep') + 1}"
         if not isinstance(key, str) or not key:
             raise TypeError(f"the key of runtime.sleep must be a non-empty string, got {key!r}")
         if key in current.sleep_keys:

@@ -5,7 +5,7 @@ A Flow is made once per compile, and only for graphs that have such: all others 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -250,32 +250,11 @@ def find_free(
 # The builder makes the records; everybody reads them. Only this section makes and parses the name
 # of a join's channel, with what `names` has for it.
 
-Barrier = Callable[[Any, Iterable[str]], Channel]
-"""Makes the channel in which a join gathers the names of the nodes that have run."""
-
-
-class JoinKind(NamedTuple):
-    """What a kind of join waits for.
-
-    Attributes:
-        separator: stands between the sources in the channel's name, which is stored in checkpoints.
-        barrier: makes its channel, unless it takes the number as well.
-        deferred_barrier: the same where the target is deferred.
-        waves: it starts over with each run of its target, and what is late then is ignored.
-    """
-
-    separator: str
-    barrier: Barrier
-    deferred_barrier: Barrier
-    waves: bool = False
-
-
-JOIN_KINDS: Final[Mapping[str, JoinKind]] = {
-    "all": JoinKind("+", NamedBarrierValue, NamedBarrierValueAfterFinish),
-    "count": JoinKind(KIND_SEP, WaveBarrier, WaveBarrier, waves=True),
-    "reachable": JoinKind(KIND_SEP, WaveBarrier, WaveBarrier, waves=True),
-}
+JOIN_KINDS: Final = ("all", "count", "reachable")
 """Every kind of join; docs/reference/channels.md has a row for each."""
+
+_ALL_SEP: Final = "+"
+"""In the name of the channel of a join for all, between its sources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +265,7 @@ class Join:
         sources: the nodes that are waited for. Their order is part of the channel's name.
         target: the node that waits, or END, which has nothing to run.
         deferred: the target also waits until nothing else can run.
-        kind: what it waits for: a key of `JOIN_KINDS`.
+        kind: what it waits for: one of `JOIN_KINDS`.
         count: of the kind "count", how many sources open it.
 
     >>> Join(("a", "b"), "c").channel
@@ -303,8 +282,8 @@ class Join:
 
     @property
     def waves(self) -> bool:
-        """Whether it starts over with each run of its target."""
-        return JOIN_KINDS[self.kind].waves
+        """Whether it starts over with each run of its target, and ignores what is late then."""
+        return self.kind != "all"
 
     @property
     def label(self) -> str:
@@ -316,19 +295,17 @@ class Join:
     @property
     def channel(self) -> str:
         """The name of its channel."""
-        separator = JOIN_KINDS[self.kind].separator
         if not self.waves:
-            return join_name(self.sources, separator, self.target)
+            return join_name(self.sources, _ALL_SEP, self.target)
         kind = str(self.count) if self.kind == "count" else self.kind
-        return join_name((kind, *self.sources), separator, self.target)
+        return join_name((kind, *self.sources), KIND_SEP, self.target)
 
     def make_channel(self) -> Channel:
         """A channel that gathers the names of the sources that have run."""
-        kind, names = JOIN_KINDS[self.kind], set(self.sources)
-        if self.kind == "count":
-            return WaveBarrier(str, names, self.count)
-        barrier = kind.deferred_barrier if self.deferred else kind.barrier
-        return barrier(str, names)
+        if self.waves:
+            return WaveBarrier(str, self.sources, self.count if self.kind == "count" else None)
+        barrier = NamedBarrierValueAfterFinish if self.deferred else NamedBarrierValue
+        return barrier(str, self.sources)
 
 
 def parse_join(channel: str) -> Join | None:
@@ -348,4 +325,4 @@ def parse_join(channel: str) -> Join | None:
         return Join(names, target, kind=kind)
     if names:
         return Join(names, target, kind="count", count=int(kind))
-    return Join(tuple(sources.split(JOIN_KINDS["all"].separator)), target)
+    return Join(tuple(sources.split(_ALL_SEP)), target)

@@ -5,11 +5,11 @@ Runs nothing. Pydantic writes them, and is loaded for that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ...channels.base import Channel
-from ..types import Selection
+from ..types import Selection, names_of
 
 Channels = Mapping[str, Channel]
 
@@ -70,12 +70,12 @@ def _describe(
 def input_schema(name: str, keys: Selection, channels: Channels) -> dict[str, Any]:
     """What these channels take: one of them its bare value, several a dict in which any may be
     missing."""
-    return _selection(name, keys, {key: channels[key].UpdateType for key in _list_names(keys)})
+    return _selection(name, keys, {key: channels[key].UpdateType for key in names_of(keys)})
 
 
 def output_schema(name: str, keys: Selection, channels: Channels) -> dict[str, Any]:
     """What these channels show, likewise."""
-    return _selection(name, keys, {key: channels[key].ValueType for key in _list_names(keys)})
+    return _selection(name, keys, {key: channels[key].ValueType for key in names_of(keys)})
 
 
 def _selection(name: str, keys: Selection, hints: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +84,3 @@ def _selection(name: str, keys: Selection, hints: Mapping[str, Any]) -> dict[str
     return object_schema(
         name, hints, {key: {"default_factory": str} for key in keys}
     )  # a factory is not shown
-
-
-def _list_names(keys: Selection) -> Sequence[str]:
-    return (keys,) if isinstance(keys, str) else keys

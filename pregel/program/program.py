@@ -19,7 +19,7 @@ from ..errors import InvalidGraphError, nearest
 from ..names import CACHED_WRITES, NS_END, NS_SEP, PULL, TASKS, is_reserved
 from ..policies import NodePolicies
 from ..runtime import ManagedValue
-from ..types import CachePolicy, Selection, Send
+from ..types import CachePolicy, Selection, Send, names_of
 from .callables import Injected
 from .flow import Join
 from .node import PregelNode, chain
@@ -234,13 +234,10 @@ class Program:
         """Whether tasks start when their own inputs are there, and not in supersteps."""
         return self.flow is not None and self.flow.holders is not None
 
-    def settles(self, keys: Selection) -> bool:
-        """Whether these channels keep what was last shown of them until they are written again."""
-        return _settle(self.channels, keys)
 
-
-def _settle(channels: Mapping[str, Channel], keys: Selection) -> bool:
-    return not any(_volatile(channels[name]) for name in list_names(keys))
+def settles(channels: Mapping[str, Channel], keys: Selection) -> bool:
+    """Whether these channels keep what was last shown of them until they are written again."""
+    return not any(_volatile(channels[name]) for name in names_of(keys))
 
 
 def _volatile(channel: Channel) -> bool:
@@ -297,8 +294,8 @@ def freeze(
         inputs=_selection(inputs),
         outputs=_selection(outputs),
         stream=_selection(stream),
-        output_set=frozenset(list_names(outputs)),
-        outputs_settle=_settle(templates, outputs),
+        output_set=frozenset(names_of(outputs)),
+        outputs_settle=settles(templates, outputs),
         kinds=_sort_channels(templates),
         handles_errors=any(node.handler is not None for node in table.values()),
     )
@@ -534,7 +531,7 @@ def _check_selections(
     channels: Mapping[str, Any],
     selections: tuple[Selection, Selection, Selection],
 ) -> Iterator[str]:
-    inputs, outputs, stream = map(list_names, selections)
+    inputs, outputs, stream = map(names_of, selections)
     for key in inputs:
         if key not in channels:
             yield f"input channel {key!r} does not exist; {nearest(key, channels)}"
@@ -545,8 +542,3 @@ def _check_selections(
         for key in keys:
             if key not in channels and key != TASKS:
                 yield f"{kind} channel {key!r} does not exist; {nearest(key, channels)}"
-
-
-def list_names(keys: Selection) -> tuple[str, ...]:
-    """The names of a selection, which may be one bare name."""
-    return (keys,) if isinstance(keys, str) else tuple(keys)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from ...channels.base import MISSING
 from ..errors import InvalidRouteError, InvalidUpdateError, ParentCommand, nearest, warn
@@ -29,19 +29,6 @@ from .results import (
 )
 
 Pair = tuple[str, Any]
-
-
-class Writing(Protocol):
-    """The part of a task that a writer sees."""
-
-    writes: list[Pair]
-
-    @property
-    def name(self) -> str: ...
-
-    def known_channels(self) -> Iterable[str]: ...
-
-    def known_nodes(self) -> Iterable[str]: ...
 
 
 class Draft:

@@ -12,7 +12,7 @@ from ...checkpoint.base import BaseCheckpointSaver
 from ...extras import load_part
 from ..errors import InvalidGraphError, nearest
 from ..program.program import Program
-from ..types import LOCAL, All, Durability, Selection
+from ..types import LOCAL, All, Durability, Selection, names_of
 
 
 def check_durability(durability: Durability) -> Durability:
@@ -72,12 +72,12 @@ def check_keys(program: Program, keys: Selection) -> str | tuple[str, ...]:
         ValueError: naming one that does not.
     """
     check_kind("output_keys", keys, Iterable, "a key or a list of keys")
-    keys = keys if isinstance(keys, str) else tuple(keys)
-    for key in (keys,) if isinstance(keys, str) else keys:
+    names = names_of(keys)
+    for key in names:
         if not isinstance(key, str) or key not in program.channels:
-            shown = (program.stream,) if isinstance(program.stream, str) else program.stream
-            raise ValueError(f"output key {key!r} does not exist; {nearest(key, shown)}")
-    return keys
+            near = nearest(key, names_of(program.stream))
+            raise ValueError(f"output key {key!r} does not exist; {near}")
+    return keys if isinstance(keys, str) else names
 
 
 def check_checkpointer(checkpointer: Any) -> BaseCheckpointSaver | bool | None:
@@ -141,7 +141,7 @@ def check_breakpoints(names: All | Sequence[str], program: Program) -> All | Seq
         return "*"
     words = '"*", the name of a node or a list of names'
     check_kind("breakpoints", names, Iterable, words)
-    listed = (names,) if isinstance(names, str) else tuple(names)
+    listed = names_of(names)
     nodes = program.nodes
     unknown = [n for n in listed if n not in nodes or nodes[n].hidden]
     if unknown:

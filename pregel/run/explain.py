@@ -45,7 +45,7 @@ def explain(program: Program, found: CheckpointTuple | None) -> dict[str, NodeSt
     names = [name for name, node in program.nodes.items() if not node.hidden]
     if found is None:
         return {name: NodeStatus("idle", "the thread has not started") for name in names}
-    seen = view(program, found, live=True)
+    seen = view(program, found)
     statuses = {name: _explain_node(program.nodes[name], seen) for name in names}
     if program.starts_ready:
         statuses.update(_explain_ready(program, found, seen, statuses))

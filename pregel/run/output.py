@@ -8,11 +8,12 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
-from ..program.program import Program
+from ...channels.base import MISSING
+from ..program.program import Program, settles
 from ..runtime import no_op
 from ..schedule.machine import Machine
 from ..task.task import Task
-from ..types import Interrupt, Selection, StreamMode
+from ..types import Interrupt, Selection, StreamMode, names_of
 from .checks import check_keys
 from .config import Call
 from .stream import Envelope, Form, Stream, read_modes
@@ -50,7 +51,7 @@ class Output:
     __slots__ = (
         "_hold", "_key_set", "_program", "_view", "breakpoint", "chunks", "closed", "following",
         "keeps_view", "keys", "live", "live_outputs", "only_asked", "questions", "streams",
-        "viewed", "waiting", "wake", "wake_at",
+        "waiting", "wake", "wake_at",
     )  # fmt: skip
 
     def __init__(
@@ -83,14 +84,13 @@ class Output:
         self.wake_at: datetime | None = None
         self.breakpoint: Breakpoint = ""
         self.following: Sequence[Task] = ()
-        self.viewed: bool = False
-        self._view: Any = None
+        self._view: Any = MISSING
 
     def select(self, keys: Selection) -> None:
         """Choose the channels that make up the result."""
         self.keys = keys
-        self._key_set = frozenset((keys,) if isinstance(keys, str) else keys)
-        self.keeps_view = not self._program.settles(keys)
+        self._key_set = frozenset(names_of(keys))
+        self.keeps_view = not settles(self._program.channels, keys)
 
     def attach_reader(
         self, call: Call, modes: StreamMode | Sequence[StreamMode], form: Form = None
@@ -154,7 +154,7 @@ class Output:
         for stream in self.streams:
             stream.values(machine)
         if self.keeps_view and not self._key_set.isdisjoint(machine.changed or ()):
-            self._view, self.viewed = machine.output(self.keys), True
+            self._view = machine.output(self.keys)
 
     def pause(
         self,
@@ -177,12 +177,12 @@ class Output:
         which did not end."""
         for stream in self.streams:
             stream.preview(machine, writes)
-        self._view, self.viewed = machine.output_with(self.keys, writes), True
+        self._view = machine.output_with(self.keys, writes)
 
     def result(self, machine: Machine) -> Any:
         """The last view of the state that came up in this call, or else the channels as they
         stand."""
-        value = self._view if self.viewed else machine.output(self.keys)
+        value = machine.output(self.keys) if self._view is MISSING else self._view
         if value == {} and not isinstance(self.keys, str):
             return None  # none of several channels holds a value
         return value

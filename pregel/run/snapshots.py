@@ -42,14 +42,12 @@ class View(NamedTuple):
 
     Attributes:
         tasks: those that count.
-        live: show what a resume would find done already; else the superstep as it began.
         lost: the tasks that have lost a race.
     """
 
     machine: Machine
     tasks: list[Task]
     ledger: Ledger
-    live: bool
     lost: Sequence[Task] = ()
 
 
@@ -90,7 +88,7 @@ def complete(
     return with_origins(found, [origin for origin in origins if origin is not None])
 
 
-def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
+def view(program: Program, found: CheckpointTuple) -> View:
     """Bring a stored checkpoint to life, with the tasks that follow it."""
     # A Send of the command has the place that it had when it started.
     machine, ledger = revive(program, found)
@@ -109,7 +107,7 @@ def view(program: Program, found: CheckpointTuple, *, live: bool) -> View:
         from ..schedule.races import find_lost
 
         lost = find_lost(tasks, ledger)
-    return View(machine, ledger.with_handlers(tasks), ledger, live, lost)
+    return View(machine, ledger.with_handlers(tasks), ledger, lost)
 
 
 def _show_starts(program: Program, found: CheckpointTuple, tasks: Sequence[Task]) -> None:
@@ -121,8 +119,7 @@ def _show_starts(program: Program, found: CheckpointTuple, tasks: Sequence[Task]
     for origin in found.origins:
         id = origin.checkpoint["id"]
         if mine := [task for task in tasks if under_way.get(task.id) == id]:
-            there = view(program, origin, live=False).tasks
-            inputs = {each.id: each.input for each in there}
+            inputs = {each.id: each.input for each in view(program, origin).tasks}
             for task in mine:
                 task.show_input(inputs.get(task.id, task.input))
 
@@ -152,7 +149,7 @@ def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> Stat
         live: the head as a resume would find it: finished tasks' writes in `values`, the others in
             `next`. Else the superstep as it began.
     """
-    seen = view(program, found, live=live)
+    seen = view(program, found)
     if not seen.tasks and not seen.lost:
         values, ts = seen.machine.output(program.stream), found.checkpoint["ts"]
         made = found.config, found.metadata, ts, found.parent_config
@@ -185,7 +182,7 @@ def snapshot_of(program: Program, found: CheckpointTuple, *, live: bool) -> Stat
     if live and not following:
         following = [task.name for task in _find_following(seen, where[2])]
     return StateSnapshot(
-        _values(program, seen),
+        _values(program, seen, live=live),
         tuple(following),
         found.config,
         found.metadata,
@@ -242,9 +239,9 @@ def empty_snapshot(config: RunnableConfig) -> StateSnapshot:
     return StateSnapshot({}, (), config, None, None, None, (), ())
 
 
-def _values(program: Program, seen: View) -> Any:
+def _values(program: Program, seen: View, *, live: bool) -> Any:
     """The state; in the live view with what finished tasks wrote, as far as that can be applied."""
-    if seen.live:
+    if live:
         done = [known for task in seen.tasks if (known := seen.ledger.of(task.id)).finished]
         writes = [pair for known in done for pair in known.writes]
         try:

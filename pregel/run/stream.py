@@ -17,7 +17,7 @@ from ..clock import CLOCK
 from ..names import METADATA
 from ..schedule.machine import Machine
 from ..task.task import Task
-from ..types import Interrupt, Selection, StateSnapshot, StreamMode
+from ..types import Interrupt, Selection, StateSnapshot, StreamMode, names_of
 from .tokens import message_id, messages_in, unstreamed, written_messages
 
 OF_CHECKPOINTS: Final[frozenset[StreamMode]] = frozenset({"checkpoints", "debug"})
@@ -122,7 +122,7 @@ class Stream:
         self._put = put
         self._sent: set[Any] = set()
         self._unnamed = False  # messages were sent that get their ids from a reducer
-        self._shown = frozenset((keys,) if isinstance(keys, str) else keys)
+        self._shown = frozenset(names_of(keys))
 
     @property
     def live(self) -> bool:

@@ -98,7 +98,7 @@ class OpenTasks:
             started before → whether that was in an earlier state. They wait for no other task.
         waiting_sends: the `Send`s of this state that have not started, by their places; None until
             it is decided what starts.
-        over_limit: the nodes that would have to start beyond the recursion limit.
+        over_limit: tasks would have to start beyond the recursion limit.
         lost: the racers that have left with the last step, as another one had won.
         writers: key → the node that wrote it last; `COMMAND` if that was none.
     """
@@ -120,7 +120,7 @@ class OpenTasks:
         self.starting: list[Task] = []
         self.begun: Mapping[str | int, bool] = {}
         self.waiting_sends: dict[int, Any] | None = None
-        self.over_limit: list[str] = []
+        self.over_limit: bool = False
         self.lost: Sequence[Task] = ()
         self.writers: dict[str, str] = {}
 
@@ -166,10 +166,6 @@ class OpenTasks:
             task.name == node and task.send is None for task in self._slots
         )
 
-    def by_slot(self) -> dict[str, UnderWayRecord]:
-        """Return slot → the task in it as it is stored, in the order in which they started."""
-        return {under_way_name(number): describe(task) for task, number in self._slots.items()}
-
     # -- the recursion limit, and the order of starts ----------------------------------------------
 
     def next_generation(self, node: CompiledNode, send: Any = None) -> int:
@@ -186,8 +182,7 @@ class OpenTasks:
         names: Collection[str],
         sends: Collection[Any],
     ) -> bool:
-        """Return whether tasks that would start now are beyond this generation; `over_limit` says
-        then which nodes these are.
+        """Return whether tasks that would start now are beyond this generation: `over_limit`.
 
         Args:
             nodes: those of the program.
@@ -195,10 +190,8 @@ class OpenTasks:
         """
         found = [self.next_generation(nodes[name]) for name in names]
         found += [self.next_generation(nodes[send.node], send) for send in sends]
-        beyond = max(found, default=0) > limit
-        if beyond:
-            self.over_limit = sorted({*names, *(send.node for send in sends)})
-        return beyond
+        self.over_limit = max(found, default=0) > limit
+        return self.over_limit
 
     def start(self, tasks: list[Task]) -> None:
         """Note that these tasks have started in this state: what led to them is used up."""
@@ -268,8 +261,9 @@ class OpenTasks:
                 self.writers[name] = task.name
 
     def clear(self) -> dict[str, UnderWayRecord]:
-        """Empty all slots; returns what they held."""
-        known = self.by_slot()
+        """Empty all slots; returns slot → the task in it as it is stored, in the order of the
+        starts."""
+        known = {under_way_name(number): describe(task) for task, number in self._slots.items()}
         self._slots, self._vacant, self.nodes, self.starting = {}, [], Counter(), []
         self.begun = {each["node"]: True for each in known.values() if each["send"] is None}
         return known

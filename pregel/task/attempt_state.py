@@ -20,16 +20,15 @@ class AttemptState:
         number: which try this is, from 1.
         first_began: when the first one began, in seconds since the epoch; None until that is asked.
         asked, keys: how many questions without a key, and under which keys, it has come to.
-        equal_questions: how many of those without a key have each value.
         reached: the ids of the questions that it has come to, as they are recorded and as they are
             shown.
         once_keys: of the effects that it has, or has had.
-        slept, sleep_keys: how many sleeps without a key, and under which keys, it has come to.
+        sleep_keys: of the sleeps that it has come to.
         wake_at: when the first of the sleeps ends for which it pauses, in UTC.
         questions: (order, question) of what it has asked without an answer.
         coroutines: (name, coroutine) of the methods of its `Runtime` that must be awaited.
         calls: what it has called with `@task`.
-        equal_calls: how many calls of each kind it has made.
+        counts: how many equal `@task` calls, questions and sleeps without a key it has come to.
         graphs: how many graphs it has run.
         started: how many graphs, `@task` calls and effects it has come to.
         uses_memory: one of them keeps a memory of its own.
@@ -50,16 +49,14 @@ class AttemptState:
     first_began: float | None = None
     asked: int = 0
     keys: tuple[str, ...] = ()
-    equal_questions: dict[str, int] | None = None
     reached: Set[str] = frozenset()
     once_keys: tuple[str, ...] = ()
-    slept: int = 0
     sleep_keys: tuple[str, ...] = ()
     wake_at: datetime | None = None
     questions: Sequence[Any] = ()
     coroutines: tuple[tuple[str, Any], ...] = ()
     calls: list[Any] | None = None
-    equal_calls: dict[str, int] | None = None
+    counts: dict[str, int] | None = None
     graphs: int = 0
     started: int = 0
     uses_memory: bool = False
@@ -84,18 +81,11 @@ class AttemptState:
             self.first_began = CLOCK.time()
         return self.first_began
 
-    def count_call(self, kind: str) -> int:
-        """How many equal calls the attempt has made before. Counts this one."""
-        if self.equal_calls is None:
-            self.equal_calls = {}
-        number = self.equal_calls[kind] = self.equal_calls.get(kind, -1) + 1
-        return number
-
-    def count_question(self, content: str) -> int:
-        """How many questions of equal values the attempt has asked before. Counts this one."""
-        if self.equal_questions is None:
-            self.equal_questions = {}
-        number = self.equal_questions[content] = self.equal_questions.get(content, -1) + 1
+    def count(self, what: str) -> int:
+        """How many equal ones there were before in the attempt. Counts this one."""
+        # Made in one go: calls and questions are counted under locks of their own.
+        counts: dict[str, int] = self.__dict__.setdefault("counts", {})
+        number = counts[what] = counts.get(what, -1) + 1
         return number
 
     def count_graph(self) -> int:

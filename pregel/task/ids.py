@@ -78,7 +78,7 @@ def call_id(parent: Scheduled, node: CompiledNode, digest: str) -> str:
         digest: of the arguments.
     """
     kind = call_kind(node, digest)
-    return numbered_call_id(parent.id, kind, parent.current.count_call(kind))
+    return numbered_call_id(parent.id, kind, parent.current.count(kind))
 
 
 def call_kind(node: CompiledNode, digest: str) -> str:

@@ -135,7 +135,8 @@ def _identify(
         current = task.current
         if key is None:
             order = (0, current.asked, 0)
-            asked = identify(task.ns, current.asked, content, current.count_question(content))
+            equal = current.count(f"\0question\0{content}")
+            asked = identify(task.ns, current.asked, content, equal)
             current.asked += 1
         else:
             # Two questions of one key would share an answer that was given to one of them.

@@ -49,7 +49,7 @@ def find_orphans(program: Program, saver: BaseCheckpointSaver, where: RunnableCo
         return Orphans()
     if UNDOING in found.metadata:
         program = program_with_undo(program)
-    seen = view(program, found, live=True)
+    seen = view(program, found)
     lost = [*lost_work(seen.machine, found, seen.ledger), *lost_kinds(seen.machine, found)]
     started = _list_started(program, found) if lost else {}
     remarks = []
@@ -73,7 +73,7 @@ def find_orphans(program: Program, saver: BaseCheckpointSaver, where: RunnableCo
     tasks: list[tuple[str, str, TaskRecord]] = []
     if started:
         whole = run_steps(find_whole(saver, where, WAITS)) or found
-        ledger = view(program, whole, live=True).ledger
+        ledger = view(program, whole).ledger
         tasks += ((name, id, ledger.of(id)) for id, name in started.items())
     if lost:
         tasks += _list_tasks(seen, lost, started)
