@@ -30,7 +30,7 @@ from ..names import TASKS
 from ..program.flow import Flow, Join, find_first, walk
 from ..program.writes import list_sends
 from ..task.task import Task
-from .state import Channels, Grouped, LiveState
+from .state import Grouped, LiveState, StepChanges
 
 
 def late_work(machine: LiveState) -> dict[str, Late]:
@@ -53,7 +53,8 @@ def rename_late(
         names: their ids → the triggers, or the places of the Sends, by which they are pending.
         waited: of these triggers those that were pending before, too.
     """
-    fresh: Channels = {}
+    fresh = StepChanges()
+    fresh.holding = set()
     for channel, ids in before.items():
         barrier = _barrier(machine.channels[channel])
         # Late is what only late work has triggered.
@@ -64,10 +65,11 @@ def rename_late(
         }
         late = barrier.late.difference(names.values()) | still
         if late != barrier.late:
-            fresh[channel] = barrier = barrier.copy()
+            barrier = barrier.copy()
             barrier.late = late
+            fresh.put(channel, barrier)
     if fresh:
-        machine.put(fresh, {name for name in fresh if fresh[name].is_available()})
+        machine.put(fresh)
 
 
 def find_blockers_of(machine: LiveState, channel: str) -> set[str]:
@@ -81,15 +83,14 @@ def find_blockers_of(machine: LiveState, channel: str) -> set[str]:
     return set()
 
 
-def restart(machine: LiveState, fresh: Channels, changed: set[str]) -> None:
+def restart(machine: LiveState, fresh: StepChanges) -> None:
     """End all waves, as new input comes in."""
     for join in flow_of(machine).joins:
         if machine.channels[join.channel].checkpoint() is not MISSING:
-            fresh[join.channel] = machine.program.channels[join.channel]
-            changed.discard(join.channel)
+            fresh.put(join.channel, machine.program.channels[join.channel])
 
 
-def finish(machine: LiveState, fresh: Channels, changed: set[str]) -> None:
+def finish(machine: LiveState, fresh: StepChanges) -> None:
     """Wake deferred nodes, as nothing else is left to run: those to which no other one leads."""
     triggers = machine.program.triggers
     waiting: dict[str, list[str]] = {}
@@ -104,9 +105,9 @@ def finish(machine: LiveState, fresh: Channels, changed: set[str]) -> None:
     due = [name for node in first for name in waiting[node]]
     barriers = {join.channel for join in flow_of(machine).joins}
     names = [name for name in (*others, *due) if name not in barriers]
-    machine.finish_channels(fresh, changed, names)
+    machine.finish_channels(fresh, names)
     if not due:
-        _open_circles(machine, fresh, changed)
+        _open_circles(machine, fresh)
 
 
 def flow_of(machine: LiveState) -> Flow:
@@ -216,7 +217,7 @@ class BarrierTransition:
                 ]
         return kept
 
-    def settle(self, fresh: Channels, changed: set[str]) -> None:
+    def settle(self, fresh: StepChanges) -> None:
         """Open joins, now that the writes are applied, and note what is late from now on."""
         machine = self.machine
         pending, sends = find_pending(machine, fresh), find_sends(machine, fresh)
@@ -230,9 +231,9 @@ class BarrierTransition:
             waits = join.kind == "reachable" and _waits(channel)
             if waits and not self._find_blockers(fresh, join, late):
                 opening.append(join)
-        _store_waves(machine, fresh, changed, opening, late_by)
+        _store_waves(machine, fresh, opening, late_by)
 
-    def _find_blockers(self, fresh: Channels, join: Join, late: Late) -> set[str]:
+    def _find_blockers(self, fresh: StepChanges, join: Join, late: Late) -> set[str]:
         """Return the nodes under way that hold a "reachable" join back."""
         found = find_blockers(self.machine, fresh, join, late)
         feeders = self.flow.feeders[join.channel]
@@ -376,7 +377,7 @@ def _barrier(channel: Channel) -> WaveBarrier[Any]:
 # -- opening ---------------------------------------------------------------------------------------
 
 
-def _open_circles(machine: LiveState, fresh: Channels, changed: set[str]) -> None:
+def _open_circles(machine: LiveState, fresh: StepChanges) -> None:
     """Open the joins that wait for nothing but each other."""
     waiting = {}
     late_by = {}
@@ -398,13 +399,12 @@ def _open_circles(machine: LiveState, fresh: Channels, changed: set[str]) -> Non
         for name in waiting
     }
     first = find_first(waiting, {name: walk(ends, leads) for name, ends in leads.items()})
-    _store_waves(machine, fresh, changed, [waiting[name] for name in first], late_by)
+    _store_waves(machine, fresh, [waiting[name] for name in first], late_by)
 
 
 def _store_waves(
     machine: LiveState,
-    fresh: Channels,
-    changed: set[str],
+    fresh: StepChanges,
     opening: Sequence[Join],
     late_by: Mapping[str, Late],
 ) -> None:
@@ -413,8 +413,7 @@ def _store_waves(
     for join in opening:
         channel = _barrier(find_channel(machine, fresh, join.channel)).copy()
         channel.open()
-        fresh[join.channel] = channel
-        changed.add(join.channel)
+        fresh.put(join.channel, channel)
     pending, sends = find_pending(machine, fresh), find_sends(machine, fresh)
     triggers = machine.program.triggers
     for join in flow_of(machine).joins:

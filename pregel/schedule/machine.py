@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from ...channels.base import MISSING, Channel, EmptyChannelError, stored_of
+from ...channels.base import MISSING, EmptyChannelError, stored_of
 from ...checkpoint.base import CHECKPOINT_FORMAT, Checkpoint
 from ..errors import COMMAND, InvalidUpdateError, nearest
 from ..names import GRAPH, INPUT, RAN, TASKS, trigger_name
@@ -32,9 +32,9 @@ from ..task.ids import NONE_CARRIED, Carried, new_checkpoint_id
 from ..task.task import Task, handler_of, in_path_order
 from ..types import without_keys
 from .state import (
-    Channels,
     Grouped,
     LiveState,
+    StepChanges,
     copy_slots,
     group_by_channel,
 )
@@ -359,12 +359,12 @@ class Machine(LiveState):
                 self._adopt(choose(self, never))
             started, lost = open_.starting, self.find_losers(tasks)
             expiring = expiring.difference(self.held_triggers())
-        fresh: Channels = {}
-        changed: set[str] = set()
+        fresh = StepChanges()
+        fresh.holding = set()
         # Consumed before the writes: a join that a task of this step writes again starts over, and
         # must not lose that write.
         if program.consuming:
-            self._consume(started, fresh, changed)
+            self._consume(started, fresh)
         writes: dict[str, list[Any]] = {}
         for task in tasks:
             for name, value in task.writes:
@@ -375,23 +375,23 @@ class Machine(LiveState):
         if open_ is not None and open_.waiting_sends:
             writes[TASKS] = [*open_.waiting_sends.values(), *writes.get(TASKS, ())]
         if program.flow is None:
-            self._update(writes, fresh, changed, tasks, expiring)
+            self._update(writes, fresh, tasks, expiring)
         else:
-            self._update_joins(writes, fresh, changed, tasks, expiring, lost=lost)
+            self._update_joins(writes, fresh, tasks, expiring, lost=lost)
         if (
             program.kinds.finishers
             and (open_ is None or not open_.stay_without([*tasks, *lost]))
-            and not self._has_work(fresh, changed)
+            and not self._has_work(fresh)
         ):
             # Deferred nodes run when nothing else can, so this is decided with the writes folded
             # in.
-            self._finish(fresh, changed)
+            self._finish(fresh)
         # From here on no code of the user's runs, and nothing can fail.
         if open_ is None:
             self._mark_seen(tasks)
         else:
             self._move_slots(open_, tasks, lost, fresh)
-        self._swap(fresh, changed)
+        self._swap(fresh)
         if self.carried:
             self.carried = NONE_CARRIED
         self.step += 1
@@ -401,7 +401,7 @@ class Machine(LiveState):
         open_: OpenTasks,
         tasks: Sequence[Task],
         lost: Sequence[Task],
-        fresh: Channels,
+        fresh: StepChanges,
     ) -> None:
         """Note what has started and ended: empty the slots of these tasks, and fill some."""
         # A node has seen its triggers when it starts. A Send counts as a run when it has ended, as
@@ -428,8 +428,7 @@ class Machine(LiveState):
     def _update_joins(
         self,
         writes: Grouped,
-        fresh: Channels,
-        changed: set[str],
+        fresh: StepChanges,
         tasks: Sequence[Task],
         expiring: Collection[str],
         **about: Any,
@@ -441,22 +440,22 @@ class Machine(LiveState):
         """
         flow = self.program.flow
         if flow is None or not flow.joins:
-            self._update(writes, fresh, changed, tasks, expiring)
+            self._update(writes, fresh, tasks, expiring)
             return
         from .joins import BarrierTransition
 
         transition = BarrierTransition(self, tasks, consumed=[*fresh], **about)
-        self._update(transition.drop_late(writes), fresh, changed, tasks, expiring)
-        transition.settle(fresh, changed)
+        self._update(transition.drop_late(writes), fresh, tasks, expiring)
+        transition.settle(fresh)
 
-    def _finish(self, fresh: Channels, changed: set[str]) -> None:
+    def _finish(self, fresh: StepChanges) -> None:
         """Wake the channels that wait until nothing else is left to run."""
         if self.program.flow is None:
-            self.finish_channels(fresh, changed, self.program.kinds.finishers)
+            self.finish_channels(fresh, self.program.kinds.finishers)
         else:
             from .joins import finish
 
-            finish(self, fresh, changed)
+            finish(self, fresh)
 
     def apply_input(self, writes: Sequence[Pair], discarded: Sequence[Task]) -> None:
         """Start over with new input: what was pending is dropped, step-scoped channels are emptied,
@@ -469,21 +468,21 @@ class Machine(LiveState):
         """
         if self.open is not None:
             self.requeue_all()
-        fresh: Channels = {}
-        changed: set[str] = set()
-        self._consume(discarded, fresh, changed)
-        self._update(group_by_channel(writes), fresh, changed, (), self.expiring)
+        fresh = StepChanges()
+        fresh.holding = set()
+        self._consume(discarded, fresh)
+        self._update(group_by_channel(writes), fresh, (), self.expiring)
         if self.program.flow is not None:
             from .joins import restart
 
-            restart(self, fresh, changed)
+            restart(self, fresh)
         if discarded:
             self._mark_seen(discarded)
         self.seen.setdefault(INPUT, {})
         self.unsaved_seen.add(INPUT)
         # They are pending work, too.
         self.held.clear()
-        self._swap(fresh, changed)
+        self._swap(fresh)
         self.carried = NONE_CARRIED
         self.step += 1
 
@@ -495,8 +494,8 @@ class Machine(LiveState):
             tasks: what the update writes, as tasks of the nodes that it speaks for.
             keep: the pending tasks that stay pending.
         """
-        fresh: dict[str, Channel] = {}
-        changed: set[str] = set()
+        fresh = StepChanges()
+        fresh.holding = set()
         flow = self.program.flow
         waves = set() if flow is None else {join.channel for join in flow.joins}
         awake = [
@@ -507,7 +506,7 @@ class Machine(LiveState):
         # Not an update as a node that stays pending: what that waits for is still to come.
         waiting = {task.name for task in keep if task.send is None}
         ended = [task for task in tasks if task.send is not None or task.name not in waiting]
-        self._consume(ended, fresh, changed)
+        self._consume(ended, fresh)
         writes = group_by_channel(pair for task in tasks for pair in task.writes)
         # The Sends that stay come before new ones: a Send's index is part of its task's id.
         sends = [task.send for task in keep if task.send is not None]
@@ -515,24 +514,25 @@ class Machine(LiveState):
             writes[TASKS] = [*sends, *writes.get(TASKS, ())]
         # An update is no superstep of the tasks that stay, so what triggers them does not expire.
         expiring = self.expiring.difference(t for task in keep for t in task.node.triggers)
-        self._update_joins(writes, fresh, changed, tasks, expiring, keep=keep)
+        self._update_joins(writes, fresh, tasks, expiring, keep=keep)
         self._mark_seen(ended)
         for name in waiting.intersection(task.name for task in tasks):
             self.seen[name] = {**self.seen.get(name, {}), RAN: self.tick}
             self.unsaved_seen.add(name)
-        self._swap(fresh, changed)
+        self._swap(fresh)
         # What is pending from before did not change just now: `plan` has to look at all that has a
         # version.
         self.changed = None
         if self.program.kinds.finishers:
             # If nothing else can run, all deferred nodes are woken. Else only those stay awake that
             # had been woken before: the update's writes have put them back to sleep.
-            fresh, changed = {}, set()
+            fresh = StepChanges()
+            fresh.holding = set()
             if keep or self.plan(coerce=False):
-                self.finish_channels(fresh, changed, awake)
+                self.finish_channels(fresh, awake)
             else:
-                self._finish(fresh, changed)
-            self._swap(fresh, changed)
+                self._finish(fresh)
+            self._swap(fresh)
             self.changed = None
         self.begin_anew()
 
@@ -651,14 +651,14 @@ class Machine(LiveState):
     def apply_writes(self, writes: Sequence[Pair]) -> None:
         """Fold in writes that belong to no superstep (a `Command` given as input, or a post):
         nothing expires, and no step is taken."""
-        fresh: Channels = {}
-        changed: set[str] = set()
+        fresh = StepChanges()
+        fresh.holding = set()
         found = group_by_channel(writes)
         if TASKS in found and TASKS in self.expiring:
             # Sends that wait already keep their places before the new ones.
             found[TASKS] = [*self.channels[TASKS].get(), *found[TASKS]]
-        self._update_joins(found, fresh, changed, (), (), added=True)
-        self.put(fresh, changed)
+        self._update_joins(found, fresh, (), (), added=True)
+        self.put(fresh)
         if self.open is not None:
             self.open.writers.update(dict.fromkeys((name for name, _ in writes), COMMAND))
 

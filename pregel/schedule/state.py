@@ -21,10 +21,29 @@ from ..types import Selection
 if TYPE_CHECKING:
     from .slots import OpenTasks
 
-Channels = dict[str, Channel]
-"""What an update has changed: channel → what takes its place."""
 Grouped = Mapping[str, list[Any]]
 """channel → the values written to it, in path order"""
+
+
+class StepChanges(dict[str, Channel]):
+    """What an update changes: channel → the copy that takes its place.
+
+    Attributes:
+        holding: those that hold a value then. Whoever makes this sets it: an `__init__` would be a
+            call in each superstep (benchmark P1).
+    """
+
+    __slots__ = ("holding",)
+
+    holding: set[str]
+
+    def put(self, name: str, channel: Channel) -> None:
+        """Let this channel take the place of the one of that name."""
+        self[name] = channel
+        if channel.is_available():
+            self.holding.add(name)
+        else:
+            self.holding.discard(name)
 
 
 class LiveState:
@@ -199,7 +218,7 @@ class LiveState:
             return None
         return tuple(joined)
 
-    def _consume(self, tasks: Sequence[Task], fresh: Channels, changed: set[str]) -> None:
+    def _consume(self, tasks: Sequence[Task], fresh: StepChanges) -> None:
         """Tell the channels that want to know, such as joins, that their nodes ran."""
         for task in tasks:
             task = task.cause or task  # an error handler ran in the place of the task that failed
@@ -207,15 +226,12 @@ class LiveState:
                 if name not in fresh and task.send is None:  # a Send waits for no channel
                     channel = self.channels[name].copy()
                     if channel.consume():
-                        fresh[name] = channel
-                        if channel.is_available():
-                            changed.add(name)
+                        fresh.put(name, channel)
 
     def _update(
         self,
         writes: Grouped,
-        fresh: Channels,
-        changed: set[str],
+        fresh: StepChanges,
         tasks: Sequence[Task],
         expiring: Collection[str],
     ) -> None:
@@ -223,12 +239,11 @@ class LiveState:
 
         Args:
             writes: channel → values, in path order.
-            fresh: the copies that have changed, by channel; more are added.
-            changed: which of these hold a value; more are added.
+            fresh: what has changed so far; more is added.
             tasks: who wrote, for error texts.
             expiring: the channels that live for one step, which ends now.
         """
-        channels = self.channels
+        channels, holding = self.channels, fresh.holding
         for name, values in writes.items():
             channel = fresh.get(name)
             if channel is None:
@@ -244,9 +259,9 @@ class LiveState:
                 if moved:
                     fresh[name] = channel
                     if channel.is_available():
-                        changed.add(name)
+                        holding.add(name)
                     else:
-                        changed.discard(name)
+                        holding.discard(name)
                 elif moved is None:  # a slip that would lose what was written
                     what = f"{type(channel).__name__}.update() must return whether it has changed"
                     raise TypeError(f"{what} the channel, got None")
@@ -274,11 +289,7 @@ class LiveState:
             used = fresh.get(name)
             channel = self.channels[name].copy() if used is None else used
             if channel.update(()):
-                fresh[name] = channel
-                if channel.is_available():
-                    changed.add(name)
-                else:
-                    changed.discard(name)
+                fresh.put(name, channel)
 
     def _mark_seen(self, tasks: Sequence[Task]) -> None:
         """Remember what each node that ran had seen of its triggers, and when it ran."""
@@ -320,13 +331,13 @@ class LiveState:
         self.seen[node] = {**before, TASKS: max(tick, before.get(TASKS, 0))}
         self.unsaved_seen.add(node)
 
-    def _swap(self, fresh: Channels, changed: set[str]) -> None:
+    def _swap(self, fresh: StepChanges) -> None:
         """Make the updated channels the live ones, with a new version.
 
         All of them get the same version, one above the highest there is: a node compares it
         with the one it has seen, so that only the order of supersteps matters, never a clock.
         """
-        self.changed = changed
+        self.changed = holding = fresh.holding
         if not fresh:
             return
         self.channels.update(fresh)
@@ -335,7 +346,7 @@ class LiveState:
         scoped, readers = self.program.kinds.step_scoped, self.program.readers
         for name in fresh:
             versions[name] = tick
-            holds = name in changed
+            holds = name in holding
             if name in scoped:
                 if holds:
                     expiring.add(name)
@@ -345,13 +356,13 @@ class LiveState:
                 self.refresh(name, fresh[name] if holds else None)
         self.unsaved.update(fresh)
 
-    def _has_work(self, fresh: Mapping[str, Channel], changed: set[str]) -> bool:
+    def _has_work(self, fresh: StepChanges) -> bool:
         """Whether anything can run without waking the channels that wait for the end."""
         # A Send is due by itself; no trigger leads to it.
-        if TASKS in changed:
+        if TASKS in fresh.holding:
             return True
         nodes, triggers, channels = self.program.nodes, self.program.triggers, self.channels
-        triggered = [name for channel in changed for name in triggers.get(channel, ())]
+        triggered = [name for channel in fresh.holding for name in triggers.get(channel, ())]
         # A deferred node that was held has been put back to sleep if something led to it once more.
         held = [
             name
@@ -365,16 +376,14 @@ class LiveState:
                 return True
         return False
 
-    def finish_channels(self, fresh: Channels, changed: set[str], names: Iterable[str]) -> None:
+    def finish_channels(self, fresh: StepChanges, names: Iterable[str]) -> None:
         """Tell these channels that nothing else is left to run."""
         for name in names:
             channel = fresh.get(name)
             if channel is None:
                 channel = self.channels[name].copy()
             if channel.finish():
-                fresh[name] = channel
-                if channel.is_available():
-                    changed.add(name)
+                fresh.put(name, channel)
 
     def forget_seen(self, names: Iterable[str]) -> None:
         """Let the next checkpoint say that these have seen nothing. That Sends have ended stays."""
@@ -385,16 +394,16 @@ class LiveState:
 
     def wake(self, names: Iterable[str]) -> None:
         """Let these channels hold what waits for the end."""
-        fresh: Channels = {}
-        changed: set[str] = set()
-        self.finish_channels(fresh, changed, names)
+        fresh = StepChanges()
+        fresh.holding = set()
+        self.finish_channels(fresh, names)
         if fresh:
-            self.put(fresh, changed)
+            self.put(fresh)
 
-    def put(self, fresh: Channels, changed: set[str]) -> None:
+    def put(self, fresh: StepChanges) -> None:
         """Make these channels the live ones, beside what has changed before: no step ends."""
         before = self.changed
-        self._swap(fresh, changed)
+        self._swap(fresh)
         # None stays None: after loading it still holds that anything may have changed.
         self.changed = None if before is None else {*before, *(self.changed or ())}
 

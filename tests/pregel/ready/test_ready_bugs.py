@@ -129,8 +129,8 @@ def consume_at_the_end(self, tasks):
     self.open.starting = [task for task in starting if task not in tasks]
 
 
-def wake_all(self, fresh, noted):
-    self.finish_channels(fresh, noted, self.program.kinds.finishers)
+def wake_all(self, fresh):
+    self.finish_channels(fresh, self.program.kinds.finishers)
 
 
 def without(name, method):
