@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 from ..extras import install_command
 from ..pregel.errors import InvalidGraphError
 from ..pregel.program.program import CompiledNode, NodeCall, Program
+from ..pregel.program.results import is_graph
 from ..pregel.task.task import Task
 from ..pregel.types import LOCAL
 from .base import Executor
@@ -199,7 +200,7 @@ def _has_place(node: CompiledNode) -> bool:
 def _is_graph(node: CompiledNode) -> bool:
     source = node.source
     sources = [body.source for body in source] if isinstance(source, (list, tuple)) else [source]
-    return any(getattr(each, "is_stategraph", False) is True for each in sources)
+    return any(is_graph(each) for each in sources)
 
 
 def _explain_unpicklable(node: CompiledNode, error: Exception, executor: Executor) -> str:

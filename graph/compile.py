@@ -18,7 +18,7 @@ from ..pregel.names import END, ROOT, SPENT, START, TAG_HIDDEN, trigger_name
 from ..pregel.program.flow import Flow, Join, find_gathering, find_holders, make_flow
 from ..pregel.program.node import PregelNode
 from ..pregel.program.program import of_state_graph
-from ..pregel.program.results import refuse_lookalike
+from ..pregel.program.results import is_graph, refuse_lookalike
 from ..pregel.program.writes import Writer, WriteScope, find_keyless
 from ..pregel.run.checks import read_observers
 from ..pregel.types import ContextT, InputT, OutputT, RunnableConfig, Schedule, StateT
@@ -293,8 +293,7 @@ class Compiler:
 
     def _scope_of(self, name: str, node: NodeSpec) -> WriteScope:
         """What a node may write. A graph as a node returns its whole output, other keys too."""
-        nested = getattr(node.body.source, "is_stategraph", False) is True
-        scope = replace(self.scope, nested=True) if nested else self.scope
+        scope = replace(self.scope, nested=True) if is_graph(node.body.source) else self.scope
         return self._restrict(scope, name)
 
     def _restrict(self, scope: WriteScope, name: str) -> WriteScope:

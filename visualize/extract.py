@@ -17,6 +17,7 @@ from ..graph.branch import BranchWriter, literals, sends, sends_anywhere
 from ..graph.spec import GraphSpec
 from ..pregel.names import END, NS_SEP, START, TASKS, join_id, split_number, triggered_node
 from ..pregel.program.program import CompiledNode, Program
+from ..pregel.program.results import is_graph
 from ..pregel.program.writes import (
     ChannelWrite,
     ChannelWriteEntry,
@@ -171,7 +172,7 @@ def _build_node(app: CompiledGraph, node: CompiledNode, inside: str) -> GraphNod
     return GraphNode(
         join_id(inside, node.name),
         _handler_label(node) if _handles(node) else node.name,
-        "subgraph" if getattr(node.source, "is_stategraph", False) is True else "node",
+        "subgraph" if is_graph(node.source) else "node",
         inside or None,
         deferred=node.defer,
         handler=_handles(node),

@@ -29,7 +29,7 @@ from ..errors import (
 from ..program.writes import explain_keyless
 from ..steps import Steps, Waits
 from ..task.deadline import Deadline
-from ..task.interrupts import merge_questions, unwrap_signals
+from ..task.interrupts import merge_questions, pausing, unwrap_signals
 from ..task.outcome import (
     NOT_CACHED,
     accept_command,
@@ -315,8 +315,7 @@ def join_calls(task: Task, waits: Waits) -> Steps[None]:
         ends.append((failure(call), seen))
     pauses = [error for error, _ in ends if isinstance(error, GraphInterrupt)]
     if pauses:
-        signal = GraphInterrupt()
-        signal.by_hand = False
+        signal = pausing((), None)
         merge_questions(signal, pauses)
         raise signal
     for error, seen in ends:

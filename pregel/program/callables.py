@@ -22,6 +22,7 @@ from typing_extensions import Format, get_annotations
 from ..errors import warn
 from ..runtime import ManagedValue, Runtime
 from ..types import RunnableConfig, StreamWriter
+from .results import is_graph
 
 Getter = Callable[[Any], Any]
 Injected = tuple[tuple[str, Getter], ...]
@@ -159,7 +160,7 @@ def _read_runnable(obj: Any, name: str) -> NodeBody:
     sync, coro = getattr(obj, "invoke", None), getattr(obj, "ainvoke", None)
     inject: Injected = ()
     # A graph of ours finds its enclosing run by itself; passing it a config would detach it.
-    if getattr(obj, "is_stategraph", False) is not True:
+    if not is_graph(obj):
         signature = signature_of(sync or coro)
         if signature is not None and "config" in signature.parameters:
             inject = (("config", GETTERS["config"]),)

@@ -23,6 +23,7 @@ from ..types import CachePolicy, Selection, Send, names_of
 from .callables import Injected
 from .flow import Join
 from .node import PregelNode, chain
+from .results import is_graph
 from .version import find_version, fingerprint
 from .writes import StateWriter, Writer, WriteScope
 
@@ -362,11 +363,7 @@ def without_variants(program: Program) -> Program:
 
 def _held(nodes: Mapping[str, CompiledNode]) -> dict[str, Any]:
     """The graphs that nodes hold, by node name."""
-    return {
-        name: node.source
-        for name, node in nodes.items()
-        if getattr(node.source, "is_stategraph", False) is True
-    }
+    return {name: node.source for name, node in nodes.items() if is_graph(node.source)}
 
 
 def with_debug(program: Program, debug: bool) -> Program:

@@ -30,16 +30,15 @@ from ..types import (
     TimeoutPolicy,
 )
 
-_SHAPES: Final = {
-    "Command": ("update", "goto", "resume", "graph"),
-    "Send": ("node", "arg"),
-    "Interrupt": ("value", "id"),
-    "Overwrite": ("value", "type"),
+_SHAPES: Final[dict[str, tuple[type, tuple[str, ...]]]] = {
+    "Command": (Command, ("update", "goto", "resume", "graph")),
+    "Send": (Send, ("node", "arg")),
+    "Interrupt": (Interrupt, ("value", "id")),
+    "Overwrite": (Overwrite, ("value", "type")),
 }
 """The control objects that a class of the same name in another library is taken for, if it has
 these attributes."""
 
-_OURS: Final = {"Command": Command, "Send": Send, "Interrupt": Interrupt, "Overwrite": Overwrite}
 
 _CONTAINERS: Final = (list, dict, set, bytearray, deque)
 
@@ -48,6 +47,11 @@ NO_UPDATES: Final = (
     RetryPolicy, CachePolicy, TimeoutPolicy,
 )  # fmt: skip
 """Records of ours that are never an update of the state, whatever their fields are called."""
+
+
+def is_graph(value: Any) -> bool:
+    """Whether this is a compiled graph. A `Mock` has every attribute, but none that is True."""
+    return getattr(value, "is_stategraph", False) is True
 
 
 def is_record(value: Any) -> bool:
@@ -118,12 +122,8 @@ def find_lookalike(value: Any) -> str | None:
     """
     cls = type(value)
     for base in cls.__mro__:
-        shape = _SHAPES.get(base.__name__)
-        if (
-            shape is not None
-            and base is not _OURS[base.__name__]
-            and all(hasattr(value, name) for name in shape)
-        ):
+        ours, shape = _SHAPES.get(base.__name__, (base, ()))
+        if base is not ours and all(hasattr(value, name) for name in shape):
             path = f"{cls.__module__}.{cls.__qualname__}"
             return f"{path}; import {base.__name__} from stategraph instead"
     return None

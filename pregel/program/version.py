@@ -15,6 +15,7 @@ from ...channels.base import Channel
 from ...checkpoint.base import MADE_BY, Checkpoint, CheckpointTuple
 from ..names import GRAPH, START, TASKS, is_internal, is_under_way, trigger_name
 from .flow import parse_join
+from .results import is_graph
 
 Fingerprint = dict[str, int]
 """`node NAME` and `key NAME` → a number that changes with what it is; `version NAME` → 1"""
@@ -37,8 +38,7 @@ def fingerprint(
     for name, node in nodes.items():
         # START belongs to every graph and tells nothing.
         if name != START:
-            nested = getattr(node.source, "is_stategraph", False) is True
-            found[f"node {name!r}"] = _GRAPH if nested else _FUNCTION
+            found[f"node {name!r}"] = _GRAPH if is_graph(node.source) else _FUNCTION
     for name, channel in channels.items():
         # Internal channels follow from the nodes and edges; an edge may change without losing
         # anything.

@@ -21,6 +21,7 @@ from .results import (
     NO_UPDATES,
     advice,
     find_lookalike,
+    is_graph,
     is_record,
     mentions,
     misplaced_classes,
@@ -370,7 +371,7 @@ def find_keyless(sources: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(
         name
         for name, source in sources.items()
-        if getattr(source, "is_stategraph", False) is True and source.checkpointer is not True
+        if is_graph(source) and source.checkpointer is not True
     )
 
 

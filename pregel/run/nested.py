@@ -43,6 +43,7 @@ from ..names import (
     without_ids,
 )
 from ..program.program import Program
+from ..program.results import is_graph
 from ..running import RUNNING
 from ..task.interrupts import asking
 from ..task.task import Task
@@ -324,7 +325,7 @@ def saver_of(program: Program, saver: Saver, ns: str) -> Saver | BaseCheckpointS
 
 def is_graph_node(task: Any) -> bool:
     """Whether a task's node is a graph itself, not a function that calls one."""
-    return task is not None and getattr(task.node.source, "is_stategraph", False) is True
+    return task is not None and is_graph(task.node.source)
 
 
 def pause_parent(run: Run) -> None:

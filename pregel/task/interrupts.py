@@ -251,8 +251,7 @@ def unwrap_signals(task: Any, error: BaseException) -> BaseException:
         # A bare value raised by hand becomes a question here: a merged signal has room for one
         # only.
         each.interrupts, each.value = questions_of(task, each), MISSING
-    merged = GraphInterrupt()
-    merged.by_hand = False
+    merged = pausing((), None)
     merge_questions(merged, pauses)
     return merged
 
