@@ -19,7 +19,7 @@ from ..errors import ThreadBusyError
 from ..names import BEFORE_FIRST
 from ..run.config import merge_configs, normalize
 from ..running import RUNNING
-from ..runtime import no_op
+from ..steps import Steps, arun_steps, run_steps
 from ..task.task import outwards
 from ..types import AnyConfig, Multitask
 from .driver import LIVE, WATCHERS, Driver
@@ -90,7 +90,6 @@ class Turn:
         self._key = id(saver), self._thread_id
         # The runs that were asked to end, in the order in which they were met.
         self._ended: list[Driver] = []
-        self._wake: Callable[[], None] = no_op
 
     def __enter__(self) -> Self:
         live = self._live()
@@ -133,36 +132,27 @@ class Turn:
     def wait(self) -> None:
         """Wait for the turn, on this thread."""
         changed = threading.Event()
-        self._watch(changed.set)
-        try:
-            while not self._may_start():
-                changed.wait()
-                changed.clear()
-        finally:
-            self._unwatch()
+        run_steps(self._wait(changed, changed.set))
 
     async def await_(self) -> None:
         """Wait for the turn, on this event loop."""
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
-        self._watch(lambda: call_on(loop, changed.set))
-        try:
-            while not self._may_start():
-                await changed.wait()
-                changed.clear()
-        finally:
-            self._unwatch()
+        await arun_steps(self._wait(changed, lambda: call_on(loop, changed.set)))
 
-    def _watch(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
+    def _wait(self, changed: Any, wake: Callable[[], None]) -> Steps[None]:
+        """Look again whenever `wake` has set this event: a run of the thread begins or ends."""
         with _LOCK:
             WATCHERS.setdefault(self._thread_id, []).append(wake)
-
-    def _unwatch(self) -> None:
-        with _LOCK:
-            watchers = WATCHERS[self._thread_id]
-            watchers.remove(self._wake)
-            if not watchers:
-                del WATCHERS[self._thread_id]
+        try:
+            while not self._may_start():
+                yield changed.wait()
+                changed.clear()
+        finally:
+            with _LOCK:
+                watchers = WATCHERS[self._thread_id]
+                watchers.remove(wake)
+                if not watchers:
+                    del WATCHERS[self._thread_id]
 
     def _may_start(self) -> bool:
         """Whether it is its turn. What is live is asked to end, if that is how."""

@@ -204,7 +204,7 @@ def chain(bodies: Sequence[NodeBody], node: str) -> NodeBody:
     """Several bodies as one: each is given the result of the one before. Injected parameters go to
     the first."""
     if not bodies:
-        return NodeBody("pass", _same, None, (), None, None, None)
+        return NodeBody("pass", give_back, None, (), None, None, None)
     if len(bodies) == 1:
         return bodies[0]
     first, *rest = bodies
@@ -243,5 +243,6 @@ async def _acall_chain(steps: Steps, value: Any, /, **given: Any) -> Any:
     return value
 
 
-def _same(value: Any) -> Any:
+def give_back(value: Any) -> Any:
+    """Return the input: the body of a node that only writes."""
     return value

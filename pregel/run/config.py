@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ..observer import AnyObserver
 
 COORDINATES = ("thread_id", "checkpoint_id", "checkpoint_ns", "checkpoint_map")
-_NOT_METADATA = frozenset((*COORDINATES, "run_id"))
 _CONFIG_KEYS = frozenset(RunnableConfig.__annotations__)
 _CONFIGURABLE = frozenset((*COORDINATES, "run_id"))
 """What the engine itself reads in `configurable`."""
@@ -378,7 +377,7 @@ def inheritable(config: RunnableConfig) -> RunnableConfig:
     inherited.pop("run_name", None)
     configurable = dict(config.get("configurable") or {})
     # They say where the run around it stands; the nested one finds its own place.
-    for key in ("checkpoint_id", "checkpoint_map", "checkpoint_ns"):
+    for key in COORDINATES[1:]:  # all but the thread
         configurable.pop(key, None)
     return {**inherited, "configurable": configurable}  # type: ignore[typeddict-item]
 
@@ -404,7 +403,7 @@ def scalars(config: RunnableConfig, run_id: str | None) -> dict[str, Any]:
     for source in (config.get("configurable"), config.get("metadata")):
         for key, value in (source or {}).items():
             plain = isinstance(key, str) and isinstance(value, (str, int, float, bool))
-            if plain and key not in _NOT_METADATA and not key.startswith("__"):
+            if plain and key not in _CONFIGURABLE and not key.startswith("__"):
                 found[key] = value.replace("\0", "") if isinstance(value, str) else value
     if run_id is not None:
         found["run_id"] = run_id

@@ -160,7 +160,7 @@ class Save(Entry):
 
     expires: bool = False
 
-    def hold(self, *, for_task: bool = False) -> Save:
+    def hold(self, *, for_task: bool) -> Save:
         """Let it be stored together with what comes next.
 
         Args:

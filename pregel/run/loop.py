@@ -167,7 +167,7 @@ def _plan_round(progress: LoopProgress) -> list[Task]:
     if drained is None and not hidden:  # the input comes in
         drained = settings.ending.reason
     if progress.taken > settings.limit:
-        progress.stop_starting(limit_reached(run, tasks))
+        progress.start_error = limit_reached(run, tasks)
     # A run that continues from a breakpoint gets past it; the next change makes it count again.
     elif (
         settings.interrupt_before
@@ -176,7 +176,7 @@ def _plan_round(progress: LoopProgress) -> list[Task]:
     ):
         output.stop("interrupt_before", tasks)
     elif drained is not None:
-        progress.stop_starting(DrainSignal(drained))
+        progress.start_error = DrainSignal(drained)
     else:
         return tasks
     return []
@@ -487,10 +487,10 @@ def _start_ready(progress: LoopProgress) -> list[Task]:
     try:
         starting = machine.start(run.pin_to, run.settings.limit, may_start)
     except Exception as error:
-        progress.stop_starting(error)
+        progress.start_error = error
     assert machine.open is not None
     if machine.open.over_limit and progress.start_error is None:
-        progress.stop_starting(limit_reached(run, upcoming(run)))
+        progress.start_error = limit_reached(run, upcoming(run))
     # Also if nothing starts: always emit the final checkpoint.
     show_checkpoint(run)
     return starting

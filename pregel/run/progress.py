@@ -130,11 +130,6 @@ class LoopProgress:
         error handler has the place of its task, so that the order is the same after a crash."""
         return [heappop(self.serial_queue)[1]] if self.serial_queue and not self.stopped else ()
 
-    def stop_starting(self, error: BaseException) -> None:
-        """Note that nothing more can start: the call has come to its recursion limit, is to end, or
-        a node refuses its input."""
-        self.start_error = error
-
     def note_breakpoints(self, tasks: Sequence[Task]) -> None:
         """Hold back, in this call, what tasks lead to that have a breakpoint behind them."""
         triggers = self.run.program.triggers

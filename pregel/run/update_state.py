@@ -29,6 +29,7 @@ from ...checkpoint.base import (
 )
 from ..errors import GraphChangedError, InvalidUpdateError, nearest, warn
 from ..names import COPY, END, INPUT, RAN, SPENT, TASKS
+from ..program.node import give_back
 from ..program.program import CompiledNode, NodeCall
 from ..program.writes import list_sends
 from ..schedule.machine import Machine
@@ -297,8 +298,8 @@ def _decide(
     finished, beaten = open_.finished, open_.beaten
     # As the error handler of a task an update deals with that task's failure.
     dealt_with = {cause: None for task in mine if (cause := task.cause) is not None}
-    mine_by_path = paths_of(mine)
-    rest = [t for t in open_.pending if t.path not in mine_by_path and t not in dealt_with]
+    paths = {task.path for task in mine}
+    rest = [t for t in open_.pending if t.path not in paths and t not in dealt_with]
     left = [task for task in rest if task not in beaten]
     # Acting for a pending node leaves the others pending; acting for another node replaces what it
     # had led to.
@@ -463,7 +464,8 @@ def make_tasks(
     open_ = [task for task in pending if task not in finished]
     mine: list[Task] = []
     for place, update in enumerate(updates):
-        free = [task for task in open_ if task.path not in paths_of(mine)]
+        taken = {task.path for task in mine}
+        free = [task for task in open_ if task.path not in taken]
         mine.append(_task(run, update, place, [*free, *open_, *pending]))
     return mine
 
@@ -513,13 +515,9 @@ def _writers_only(node: CompiledNode) -> CompiledNode:
     """The node with a body that returns its input."""
     # A retry policy would run an update again that a writer has refused.
     stand_in = copy(node)
-    stand_in.call = NodeCall(_same, inline=True)
+    stand_in.call = NodeCall(give_back, inline=True)
     stand_in.policies = node.policies._replace(retry=())
     return stand_in
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def infer_node(machine: Machine, pending: Sequence[Task]) -> str:
@@ -582,11 +580,6 @@ def _find_own_nodes(machine: Machine) -> list[str]:
 def is_outside(task: Task) -> bool:
     """Whether an update stands for no pending task."""
     return bool(task.path[0] == INPUT)
-
-
-def paths_of(tasks: Sequence[Task]) -> set[tuple[Any, ...]]:
-    """Their places in the superstep."""
-    return {task.path for task in tasks}
 
 
 # -- what an edit keeps of a superstep that is open ------------------------------------------------
