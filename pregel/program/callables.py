@@ -279,14 +279,9 @@ def _fits(hint: Any, name: str) -> bool:
         return True
     classes = [typing.get_origin(m) or m for m in members_of(hint)]
     if name == "config":
-        return any(map(_is_config, classes))
+        types = [cls for cls in classes if isinstance(cls, type)]
+        return any(issubclass(c, Mapping) or c.__name__ == "RunnableConfig" for c in types)
     return any(c is Callable or getattr(c, "__name__", "") == "StreamWriter" for c in classes)
-
-
-def _is_config(cls: Any) -> bool:
-    if not isinstance(cls, type):
-        return False
-    return issubclass(cls, Mapping) or cls.__name__ == "RunnableConfig"
 
 
 def _is_plain(obj: Any) -> bool:

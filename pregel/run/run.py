@@ -113,7 +113,10 @@ class Run:
         self.deadline: Final = None if running is None else running.nearest_deadline
         task = running
         if running is not None and names_thread(own_config):
-            task, own_config = _find_parent(running, own_config)
+            if is_own(own_config, running):  # the node passes on the config that it was given
+                own_config = inheritable(own_config)
+            else:  # a lineage of its own: nothing of the enclosing run reaches it
+                task = None
         self.parent: Final = task
         around = None if task is None else run_of(task)
         outer = None if around is None else around.settings
@@ -350,16 +353,6 @@ _opening = threading.Lock()  # parallel tasks may make a run's first call at the
 def run_of(task: Task) -> Run:
     """The run of a task, for those who carry it out. Tasks themselves know the protocol only."""
     return cast("Run", task.run)
-
-
-def _find_parent(
-    running: Task, config: RunnableConfig
-) -> tuple[Task | None, RunnableConfig]:
-    """The task that a graph belongs to which is called in a node with a config that names a thread;
-    and that config as the graph takes it."""
-    if is_own(config, running):
-        return running, inheritable(config)  # the node passes on the config it was given
-    return None, config  # a lineage of its own: nothing of the enclosing run reaches it
 
 
 def _note_own_write(running: Task, thread: Thread) -> None:

@@ -67,10 +67,9 @@ def is_removal(value: Any) -> bool:
     if isinstance(value, dict):
         role, kind = value.get("role"), value.get("type")
     else:
-        # Asked of every message of a first call (benchmark P35-first).
-        role_is_extra, type_is_extra = _may_only_be_extra(value.__class__)
-        role = _extra(value, "role") if role_is_extra else getattr(value, "role", None)
-        kind = _extra(value, "type") if type_is_extra else getattr(value, "type", None)
+        cls = value.__class__
+        role = _extra(value, "role") if _lacks(cls, "role") else getattr(value, "role", None)
+        kind = _extra(value, "type") if _lacks(cls, "type") else getattr(value, "type", None)
     return (isinstance(role, str) and role == "remove") or (
         isinstance(kind, str) and kind == "remove"
     )
@@ -84,13 +83,9 @@ def _extra(value: Any, name: str) -> Any:
     return (extra and extra.get(name)) or value.__dict__.get(name)
 
 
-@lru_cache(maxsize=256)
-def _may_only_be_extra(cls: type) -> tuple[bool, bool]:
-    """Whether this is a pydantic model that declares no `role`; and no `type`."""
-    return _declares_no(cls, "role"), _declares_no(cls, "type")
-
-
-def _declares_no(cls: type, name: str) -> bool:
+@lru_cache(maxsize=512)  # asked of every message of a first call (benchmark P35-first)
+def _lacks(cls: type, name: str) -> bool:
+    """Whether this is a pydantic model that declares no such attribute."""
     if not is_pydantic(cls) or name in pydantic_fields(cls):
         return False
     for base in cls.__mro__[:-1]:
