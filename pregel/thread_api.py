@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequen
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
-from typing_extensions import TypeVar
+from typing_extensions import TypedDict, TypeVar, Unpack
 
 from ..channels.base import check_kind
 from ..checkpoint.base import (
@@ -49,6 +49,24 @@ ValuesT = TypeVar("ValuesT", default=Any, covariant=True)
 Found = TypeVar("Found", CheckpointTuple, CheckpointTuple | None)
 
 
+class StateOptions(TypedDict, total=False):
+    """The keyword options of `get_state`."""
+
+    subgraphs: bool
+    subgraph: Subgraph | None
+    version: Version
+
+
+class HistoryOptions(TypedDict, total=False):
+    """The keyword options of `get_state_history`."""
+
+    filter: Mapping[str, Any] | None
+    before: AnyConfig | None
+    limit: int | None
+    subgraph: Subgraph | None
+    version: Version
+
+
 class StoredThreads(Generic[ValuesT]):
     """The methods of a graph with a checkpointer that read and change its threads."""
 
@@ -63,19 +81,11 @@ class StoredThreads(Generic[ValuesT]):
     def get_state(
         self: StoredThreads[IsDataclass | IsModel],
         config: AnyConfig,
-        *,
-        subgraphs: bool = False,
-        subgraph: Subgraph | None = None,
-        version: Version = "v1",
+        **options: Unpack[StateOptions],
     ) -> StateSnapshot[Any]: ...
     @overload
     def get_state(
-        self,
-        config: AnyConfig,
-        *,
-        subgraphs: bool = False,
-        subgraph: Subgraph | None = None,
-        version: Version = "v1",
+        self, config: AnyConfig, **options: Unpack[StateOptions]
     ) -> StateSnapshot[ValuesT]: ...
     def get_state(
         self,
@@ -109,19 +119,11 @@ class StoredThreads(Generic[ValuesT]):
     async def aget_state(
         self: StoredThreads[IsDataclass | IsModel],
         config: AnyConfig,
-        *,
-        subgraphs: bool = False,
-        subgraph: Subgraph | None = None,
-        version: Version = "v1",
+        **options: Unpack[StateOptions],
     ) -> StateSnapshot[Any]: ...
     @overload
     async def aget_state(
-        self,
-        config: AnyConfig,
-        *,
-        subgraphs: bool = False,
-        subgraph: Subgraph | None = None,
-        version: Version = "v1",
+        self, config: AnyConfig, **options: Unpack[StateOptions]
     ) -> StateSnapshot[ValuesT]: ...
     async def aget_state(
         self,
@@ -159,23 +161,11 @@ class StoredThreads(Generic[ValuesT]):
     def get_state_history(
         self: StoredThreads[IsDataclass | IsModel],
         config: AnyConfig,
-        *,
-        filter: Mapping[str, Any] | None = None,
-        before: AnyConfig | None = None,
-        limit: int | None = None,
-        subgraph: Subgraph | None = None,
-        version: Version = "v1",
+        **options: Unpack[HistoryOptions],
     ) -> Iterator[StateSnapshot[Any]]: ...
     @overload
     def get_state_history(
-        self,
-        config: AnyConfig,
-        *,
-        filter: Mapping[str, Any] | None = None,
-        before: AnyConfig | None = None,
-        limit: int | None = None,
-        subgraph: Subgraph | None = None,
-        version: Version = "v1",
+        self, config: AnyConfig, **options: Unpack[HistoryOptions]
     ) -> Iterator[StateSnapshot[ValuesT]]: ...
     def get_state_history(
         self,
@@ -213,23 +203,11 @@ class StoredThreads(Generic[ValuesT]):
     def aget_state_history(
         self: StoredThreads[IsDataclass | IsModel],
         config: AnyConfig,
-        *,
-        filter: Mapping[str, Any] | None = None,
-        before: AnyConfig | None = None,
-        limit: int | None = None,
-        subgraph: Subgraph | None = None,
-        version: Version = "v1",
+        **options: Unpack[HistoryOptions],
     ) -> AsyncIterator[StateSnapshot[Any]]: ...
     @overload
     def aget_state_history(
-        self,
-        config: AnyConfig,
-        *,
-        filter: Mapping[str, Any] | None = None,
-        before: AnyConfig | None = None,
-        limit: int | None = None,
-        subgraph: Subgraph | None = None,
-        version: Version = "v1",
+        self, config: AnyConfig, **options: Unpack[HistoryOptions]
     ) -> AsyncIterator[StateSnapshot[ValuesT]]: ...
     async def aget_state_history(
         self,
