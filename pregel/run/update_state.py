@@ -220,14 +220,14 @@ def _update(run: Run, updates: Sequence[StateUpdate]) -> Effects:
         machine.skip_input()
     at_head = run.position.at_head
     open_ = _look_at_open(run)
-    mine = make_tasks(run, updates, open_.standing, open_.finished)
+    mine = make_tasks(run, updates, open_)
     yield from _run_writers(mine)
     outcome = _decide(run, open_, mine)
     only = updates[0]
     if only.as_node is None and machine.program.scope.triggers and not says_where(only.values):
         kept = yield from _find_kept(run, open_, mine, outcome)
         outcome = _decide(run, open_, mine, kept) if kept else outcome
-    _tell_closed(run, mine, outcome.left, outcome.lost, named=only.as_node is not None)
+    _tell_closed(run, mine, outcome, named=only.as_node is not None)
     # History shows the update as the tasks' result, unless the checkpoint has a future of its own
     # already.
     shown = [task for task in mine if at_head and not is_outside(task)]
@@ -344,7 +344,7 @@ def _find_kept(
         dropped = [task for task in dropped if task not in led]
     if not dropped:
         return []
-    usual = make_tasks(run, [StateUpdate(None)], open_.standing, open_.finished)
+    usual = make_tasks(run, [StateUpdate(None)], open_)
     yield from _run_writers(usual)
     led = _led_to(run, usual, outcome.staying, outcome.left)
     # A `Send` of the router may hold another value each time (`RemainingSteps`, a time). It counts
@@ -373,14 +373,11 @@ def _replaces(run: Run, update: Task, pending: Task) -> bool:
     return again or update.name in flow.holders.get(pending.name, ())
 
 
-def _tell_closed(
-    run: Run, mine: Sequence[Task], rest: Sequence[Task], lost: Sequence[Task], *, named: bool
-) -> None:
+def _tell_closed(run: Run, mine: Sequence[Task], outcome: Outcome, *, named: bool) -> None:
     """Say that an update closes questions: warn if it names its node, refuse it otherwise.
 
     Args:
-        rest: the pending tasks for which it does not stand.
-        lost: those of them that do not go on.
+        mine: the tasks for which it stands.
         named: the update has an `as_node`.
 
     Raises:
@@ -390,7 +387,7 @@ def _tell_closed(
     if not run.position.at_head:
         return
     record_of = run.ledger.of
-    asking = sorted({task.name for task in lost if record_of(task.id).waiting})
+    asking = sorted({task.name for task in outcome.lost if record_of(task.id).waiting})
     actors, names = ", ".join(repr(task.name) for task in mine), ", ".join(map(repr, asking))
     if asking and not named:
         raise InvalidUpdateError(
@@ -406,7 +403,7 @@ def _tell_closed(
     # Their nodes run again, or do not go on: the update may have mended what they failed of.
     failed = {
         task.cause.name
-        for task in run.ledger.with_handlers(rest)
+        for task in run.ledger.with_handlers(outcome.left)
         if task.cause is not None and record_of(task.id).waiting
     }
     if failed:
@@ -453,15 +450,11 @@ def _finished(run: Run, pending: Sequence[Task]) -> list[Task]:
 # -- the tasks that an update stands for -----------------------------------------------------------
 
 
-def make_tasks(
-    run: Run,
-    updates: Sequence[StateUpdate],
-    pending: Sequence[Task],
-    finished: Sequence[Task],
-) -> list[Task]:
+def make_tasks(run: Run, updates: Sequence[StateUpdate], found: PendingTasks) -> list[Task]:
     """A task for each update; it stands for a pending one of its node if there is one: first of all
     for one that is open and that no other update stands for."""
-    open_ = [task for task in pending if task not in finished]
+    pending = found.standing
+    open_ = [task for task in pending if task not in found.finished]
     mine: list[Task] = []
     for place, update in enumerate(updates):
         taken = {task.path for task in mine}
