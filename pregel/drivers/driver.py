@@ -70,7 +70,7 @@ class Driver:
     """A node has caught the cancellation of the task that carries the run."""
 
     def __init__(self, run: Run, effects: Effects | None = None) -> None:
-        self.run = run
+        self.run: Run = run
         if effects is None:
             effects = carry_out(run)
             # Libraries that are not loaded have no listeners.

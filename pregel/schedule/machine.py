@@ -21,11 +21,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from ...channels.base import MISSING, EmptyChannelError, stored_of
+from ...channels.base import MISSING, Channel, EmptyChannelError, stored_of
 from ...checkpoint.base import CHECKPOINT_FORMAT, Checkpoint
 from ..errors import COMMAND, InvalidUpdateError, nearest
 from ..names import GRAPH, INPUT, RAN, TASKS, trigger_name
-from ..program.program import CompiledNode, Program
+from ..program.program import CompiledNode, Program, Reader
 from ..program.writes import Pair
 from ..task.context import TaskContext
 from ..task.ids import NONE_CARRIED, Carried, new_checkpoint_id
@@ -69,18 +69,18 @@ class Machine(LiveState):
     ) -> None:
         self.program = program
         self.open = open
-        self.step = step
-        self.remaining = 0
-        self.changed = ()
-        self.held = set()
-        self.unsaved = set()
-        self.unsaved_seen = set()
-        self.cache = {}
+        self.step: int = step
+        self.remaining: int = 0
+        self.changed: Iterable[str] | None = ()
+        self.held: set[str] = set()
+        self.unsaved: set[str] = set()
+        self.unsaved_seen: set[str] = set()
+        self.cache: dict[Reader, dict[str, Any]] = {}
         self.carried: Mapping[tuple[Any, ...], Carried] = carried
         self.checkpoint_id: str = ""
         self.racing: bool = False
-        self.versions = {}
-        self.seen = {}
+        self.versions: dict[str, int] = {}
+        self.seen: dict[str, dict[str, int]] = {}
         stored: Mapping[str, Any] = {}
         if checkpoint is not None:
             self.checkpoint_id = checkpoint["id"]
@@ -90,18 +90,18 @@ class Machine(LiveState):
             # Not `updated_channels`: a node that was held, or pending before an edit, may wait for
             # a change that is older.
             self.changed = None
-        self.tick = max(self.versions.values(), default=0)
+        self.tick: int = max(self.versions.values(), default=0)
         # Most channels are blank and shared with the program as they are: a call costs what its
         # thread holds, not how large the graph is (benchmark P2, and the curves of nodes and keys
         # that rest).
         channels = dict(program.channels)
-        self.channels = channels
+        self.channels: dict[str, Channel] = channels
         kinds = program.kinds
         made = [name for name in dict.fromkeys((*kinds.unshared, *stored)) if name in channels]
         for name in made:
             channels[name] = channels[name].from_checkpoint(stored.get(name, MISSING))
         # The only channels that `apply` must look at though nobody wrote to them.
-        self.expiring = {
+        self.expiring: set[str] = {
             name for name in made if name in kinds.step_scoped and channels[name].is_available()
         }
 
