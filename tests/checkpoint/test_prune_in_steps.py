@@ -47,16 +47,12 @@ def test_others_write_between_the_steps_of_a_prune(file, is_async, monkeypatch):
             assert seconds > 0
             turns.append(counting(other).invoke({"n": 5 * len(turns)}, thread_config("other"))["n"])
 
-        async def awork(seconds):
-            work(seconds)
-
-        if is_async:
-            with monkeypatch.context() as patch:
-                patch.setattr(asyncio, "sleep", awork)
+        with monkeypatch.context() as patch:
+            patch.setattr(pruner_module.time, "sleep", work)
+            if is_async:
                 asyncio.run(saver.aprune(keep_last=1))
-        else:
-            monkeypatch.setattr(pruner_module.time, "sleep", work)
-            saver.prune(keep_last=1)
+            else:
+                saver.prune(keep_last=1)
         assert len(turns) >= len(NAMES) - 1
         assert turns == [5 * turn + 5 for turn in range(len(turns))]
         assert all(len([*saver.list(thread_config(thread))]) == 1 for thread in NAMES)
