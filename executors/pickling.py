@@ -21,6 +21,7 @@ from importlib import import_module
 from types import FunctionType, MethodType
 from typing import Any
 
+from ..checkpoint.serde.error_codec import parts_of, rebuild
 from ..pregel.errors import RemoteError
 
 PROTOCOL = 5
@@ -290,7 +291,7 @@ def pack_error(error: BaseException) -> PackedError:
     # cannot be loaded again here is not sent.
     for whole in (True, False) if _defines_pickling(type(error)) else (False, True):
         try:
-            blob = dumps(error if whole else (type(error), *_split_error(error)))
+            blob = dumps(error if whole else (type(error), _split_error(error)))
             _load_error(blob, whole)
         except Exception:
             continue
@@ -309,15 +310,10 @@ def unpack_error(packed: PackedError) -> BaseException:
     return error
 
 
-def _split_error(error: BaseException) -> tuple[Any, dict[str, Any]]:
-    """The arguments for its builtin class, and its attributes. The class is asked, not pickle:
-    tblib, which Dask brings, has pickle make errors in a way that loses what their `__init__`
-    sets."""
-    reduced = error.__reduce__()
-    if isinstance(reduced, str) or len(reduced) < 2 or reduced[0] is not type(error):
-        return error.args, dict(error.__dict__)
-    state = reduced[2] if len(reduced) > 2 else None
-    return reduced[1], state if isinstance(state, dict) else dict(error.__dict__)
+def _split_error(error: BaseException) -> list[Any]:
+    """Its arguments, its attributes, and what its class keeps elsewhere."""
+    args, _, hidden = parts_of(error)
+    return [args, vars(error), hidden]
 
 
 def _defines_pickling(cls: type[BaseException]) -> bool:
@@ -332,13 +328,7 @@ def _load_error(blob: bytes, whole: bool) -> BaseException:
     if whole:
         assert isinstance(found, BaseException)
         return found
-    cls, args, state = found
-    error: BaseException = cls.__new__(cls, *args)
-    builtin = next(base for base in cls.__mro__ if base.__module__ == "builtins")
-    builtin.__init__(error, *args)  # not the class's own: it may take other arguments
-    for name, value in state.items():
-        setattr(error, name, value)
-    return error
+    return rebuild(*found)
 
 
 class RemoteTraceback(Exception):
