@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 
 from ..channels.base import check_kind
 from .serde import Blob
+from .serde.codec import is_text
 
 CHECKPOINT_FORMAT = 1
 """The number in `Checkpoint["v"]`."""
@@ -411,13 +412,10 @@ def check_names(*names: Any) -> None:
             raise ValueError(
                 f"the name {name!r} must not contain a NUL character: no database can store it"
             )
-        if not name.isascii():
-            try:
-                name.encode()
-            except UnicodeEncodeError:
-                raise ValueError(
-                    f"the name {name!r} must be valid Unicode: it has half a surrogate pair"
-                ) from None
+        if not name.isascii() and not is_text(name):
+            raise ValueError(
+                f"the name {name!r} must be valid Unicode: it has half a surrogate pair"
+            )
 
 
 def check_checkpoint(checkpoint: Checkpoint, metadata: CheckpointMetadata) -> None:

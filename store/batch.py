@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from ..channels.base import MISSING, check_kind
+from ..checkpoint.serde.codec import is_text
 from .base import (
     BaseStore,
     GetOp,
@@ -39,7 +40,7 @@ from .base import (
 )
 from .filters import compile_filter
 from .lookups import Lookup, cut, finish, pick
-from .namespaces import check_namespace, is_text, pick_namespaces, window
+from .namespaces import check_namespace, pick_namespaces, window
 from .paths import Path
 from .values import check_value, copy_value
 from .vectors import NO_VECTORS, Index, Vector, Vectors, parse_fields

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
+from ..checkpoint.serde.codec import is_text
 from .base import InvalidNamespaceError, ListNamespacesOp, MatchCondition, Namespace
 
 ANY = "*"
@@ -42,17 +43,6 @@ def check_namespace(namespace: object, *, empty_ok: bool = False) -> Namespace:
                 f"namespace {namespace!r}: {segment!r} has a lone surrogate"
             )
     return tuple(map(str, namespace))
-
-
-def is_text(string: str) -> bool:
-    """Whether a string can be written as UTF-8, that is, has no lone surrogate."""
-    if string.isascii():
-        return True
-    try:
-        string.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def encode_namespace(namespace: Namespace) -> bytes:

@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+from ..checkpoint.serde.codec import is_text
 from .base import Value
-from .namespaces import is_text
 
 MAX_DEPTH = 100
 """How many objects and arrays may lie within each other; far below where Python's own recursion

@@ -1,5 +1,5 @@
 """How one type becomes a simpler value and comes back. Only the record, the format's numbers and
-its limits.
+its limits, and which strings are text.
 
 A codec does one level: what it returns is stored by the codecs of its parts.
 """
@@ -69,3 +69,14 @@ def key_of(cls: type) -> str:
     'decimal:Decimal'
     """
     return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def is_text(string: str) -> bool:
+    """Whether a string can be written as UTF-8, that is, has no lone surrogate."""
+    if string.isascii():
+        return True
+    try:
+        string.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -27,6 +27,7 @@ from .codec import (
     OBJECT,
     TEXT,
     Codec,
+    is_text,
     key_of,
 )
 from .delta import Blob
@@ -162,8 +163,7 @@ class Serializer:
     def make_list_encoder(self) -> ListEncoder | None:
         """What encodes the values of one channel if they are long lists; None if a subclass has a
         `dumps` of its own."""
-        own = type(self).dumps is Serializer.dumps
-        if not own:
+        if type(self).dumps is not Serializer.dumps:
             return None
         return ListEncoder(self.dumps, self.find)
 
@@ -477,7 +477,7 @@ class StrictEncoder:
         if kind is int:
             return value if -(2**63) <= value < 2**64 else self._ext(BIG_INT, kind, value)
         if kind is str:
-            return value if _is_text(value) else self._ext(TEXT, kind, value)
+            return value if is_text(value) else self._ext(TEXT, kind, value)
         if id(value) in self._open:
             raise self._refusal(f"cannot store {name_of(value)}: it contains itself")
         # The unpacker has a limit of its own: what it could not read again is refused now.
@@ -493,7 +493,7 @@ class StrictEncoder:
         if kind is list:
             return self._parts(value, "items")
         if kind is dict:
-            texts = all(type(key) is str and _is_text(key) for key in value)
+            texts = all(type(key) is str and is_text(key) for key in value)
             return self._parts(value, "items") if texts else self._ext(MAP, kind, value)
         codec = self._find(kind)
         # Errors go their own way: one that cannot be stored is described instead, and never
@@ -605,11 +605,3 @@ def _short(value: Any) -> str:
     except Exception:  # a foreign __repr__ must not hide the refusal
         text = f"<{type(value).__name__}>"
     return text if len(text) <= 40 else f"{text[:37]}..."
-
-
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
