@@ -147,7 +147,6 @@ class Compiler:
         targets: node → the nodes that its plain edges lead to.
         joins_of: node → the channels of the joins that wait for it.
         joins_into: node → the channels of the joins that make it run.
-        deferred: how many nodes are deferred.
         declared: node → where it may go; None if it may go anywhere.
     """
 
@@ -164,7 +163,6 @@ class Compiler:
         )
         # What leads to END makes nothing run, and needs no channel.
         self.joins: list[Join] = [join for join in spec.joins if join.target != END]
-        self.deferred: int = 0
         # Where a join waits for whoever can still come, nodes go where they say they go.
         self.declared: dict[str, set[str]] | None = None
         if any(join.kind == "reachable" for join in self.joins):
@@ -194,7 +192,6 @@ class Compiler:
         found: dict[str, Channel] = {START: EphemeralValue(self.spec.input_schema)}
         for name, node in self.nodes.items():
             if node.defer:
-                self.deferred += 1
                 found[triggers[name]] = LastValueAfterFinish(Any)
             else:
                 # Several tasks may lead to a node in one superstep: it runs once, without an error.
@@ -205,7 +202,8 @@ class Compiler:
 
     def make_flow(self, triggers: Mapping[str, Channel]) -> Flow | None:
         """What leads to what; None if no node's turn depends on it."""
-        if self.deferred < 2 and not any(join.waves for join in self.joins):
+        deferred = sum(node.defer for node in self.nodes.values())
+        if deferred < 2 and not any(join.waves for join in self.joins):
             return None
         return make_flow(self.joins, complete_successors(self.spec), triggers)
 

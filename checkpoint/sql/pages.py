@@ -87,8 +87,8 @@ def read_page(
     edge: int,
     size: int,
     fits: Fits | None,
-    most: int = MOST_VALUES,
-    recent: RecentValues | None = None,
+    most: int,
+    recent: RecentValues | None,
 ) -> Page:
     """Return the next `size` checkpoints that are older than a sequence, or fewer: the page ends
     when `most` of them fit.

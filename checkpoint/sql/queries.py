@@ -145,7 +145,7 @@ def read_checkpoint(
     found: LookUp,
     checkpoint_id: str | None,
     integrity: Integrity,
-    recent: RecentValues | None = None,
+    recent: RecentValues | None,
 ) -> StoredCheckpoint | None:
     """Return a checkpoint, the head by default, from what one query has found of it.
 
@@ -182,11 +182,9 @@ def read_checkpoint(
         if recent is not None:
             recent.keep(namespace.id, dict(unread), of_head=is_head)
     stored = StoredCheckpoint(row, body, state, [], namespace.head_id)
-    if not is_head:
-        following = unpack_next(session, namespace, stored, after[0])
+    following = () if is_head else unpack_next(session, namespace, stored, after[0])
+    if writes or not is_head:
         add_tasks(session, [stored], {row.checkpoint_id: writes}, following, after[1])
-    elif writes:
-        add_tasks(session, [stored], {row.checkpoint_id: writes})
     if is_head and state.revision != namespace.revision:
         raise key.damage_error(
             f"a write recorded after its newest checkpoint, {namespace.head_id!r}, is missing"
@@ -244,8 +242,8 @@ def add_tasks(
     session: SqlSession,
     wanted: Sequence[StoredCheckpoint],
     written: Mapping[str, Sequence[bytes]],
-    following: Sequence[Row] = (),
-    known: Values = NO_VALUES,
+    following: Sequence[Row],
+    known: Values,
 ) -> None:
     """Add to checkpoints what their tasks wrote.
 

@@ -6,8 +6,7 @@ What both databases share, and what keeps the function from ending the transacti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -129,12 +128,14 @@ _CHANGES = {9: 0, 18: 0, 23: 0, 11: 0, 26: 1, 1: 1, 7: 1, 10: 1, 16: 1}
 _TRANSACTION, _OK, _DENY = 22, 0, 1
 
 
-@contextmanager
-def guard(connection: sqlite3.Connection, tables: frozenset[str]) -> Iterator[list[str]]:
-    """In this context, a transaction of the connection cannot be ended, and some tables cannot be
-    changed. Yield what was refused.
+def call_guarded(
+    function: Callable[[Any], TaskWrites], connection: sqlite3.Connection, tables: frozenset[str]
+) -> TaskWrites:
+    """Call a function in an open transaction of a connection, which cannot be ended meanwhile, and
+    with some tables that cannot be changed.
 
     Raises:
+        RuntimeError: it has executed a refused statement, and did not handle the error.
         StorageError: SQLite has ended the transaction by itself.
     """
     refused: list[str] = []
@@ -156,29 +157,7 @@ def guard(connection: sqlite3.Connection, tables: frozenset[str]) -> Iterator[li
     factories = connection.row_factory, connection.text_factory
     connection.set_authorizer(authorize)
     try:
-        yield refused
-    finally:
-        connection.set_authorizer(None)
-        connection.row_factory, connection.text_factory = factories
-    if not connection.in_transaction:
-        raise StorageError(
-            "SQLite has undone the transaction by itself while its function ran, as it does on "
-            "INSERT OR ROLLBACK or a full disk. Nothing of it is stored"
-        )
-
-
-def call_guarded(
-    function: Callable[[Any], TaskWrites], connection: sqlite3.Connection, tables: frozenset[str]
-) -> TaskWrites:
-    """Call a function in an open transaction of a connection.
-
-    Raises:
-        RuntimeError: it has executed a refused statement, and did not handle the error.
-    """
-    refused: list[str] = []
-    try:
-        with guard(connection, tables) as refused:
-            return function(connection)
+        record = function(connection)
     except Exception as error:
         # SQLITE_AUTH
         if refused and getattr(error, "sqlite_errorcode", 0) == 23:
@@ -187,6 +166,15 @@ def call_guarded(
                 "The transaction ends when the function returns, and is undone when it raises"
             ) from error
         raise
+    finally:
+        connection.set_authorizer(None)
+        connection.row_factory, connection.text_factory = factories
+    if not connection.in_transaction:
+        raise StorageError(
+            "SQLite has undone the transaction by itself while its function ran, as it does on "
+            "INSERT OR ROLLBACK or a full disk. Nothing of it is stored"
+        )
+    return record
 
 
 def check_isolation_of_sqlite(isolation: str | None) -> None:
