@@ -277,24 +277,27 @@ def rebuild(chain: Chain, kept: Collection[str]) -> Chain:
 def _cut_buffers(chain: Chain) -> None:
     """Let the values of a rebuilt chain share buffers that are no longer than the longest of
     them."""
+    shared = [
+        (record.values, name, stored, base)
+        for record in chain.records.values()
+        for name, stored in record.values.items()
+        if isinstance(base := _base_of(stored), SharedBlob)
+    ]
     ends: dict[int, int] = {}
-    for record in chain.records.values():
-        for stored in record.values.values():
-            base = stored.base if isinstance(stored, DeltaBlob) else stored
-            if isinstance(base, SharedBlob):
-                ends[id(base.buffer)] = max(ends.get(id(base.buffer), 0), base.end)
+    for *_, base in shared:
+        ends[id(base.buffer)] = max(ends.get(id(base.buffer), 0), base.end)
     cut: dict[int, bytearray] = {}
-    for record in chain.records.values():
-        for name, stored in record.values.items():
-            base = stored.base if isinstance(stored, DeltaBlob) else stored
-            if isinstance(base, SharedBlob):
-                old = base.buffer
-                if id(old) not in cut:
-                    cut[id(old)] = old[: ends[id(old)]]
-                new = base._replace(buffer=cut[id(old)])
-                record.values[name] = (
-                    stored._replace(base=new) if isinstance(stored, DeltaBlob) else new
-                )
+    for values, name, stored, base in shared:
+        old = base.buffer
+        if id(old) not in cut:
+            cut[id(old)] = old[: ends[id(old)]]
+        new = base._replace(buffer=cut[id(old)])
+        values[name] = stored._replace(base=new) if isinstance(stored, DeltaBlob) else new
+
+
+def _base_of(stored: StoredBlob | None) -> Blob | SharedBlob | None:
+    """The value on which a stored one is a delta; itself if it is whole."""
+    return stored.base if isinstance(stored, DeltaBlob) else stored
 
 
 def count_bytes(chain: Chain) -> int:
@@ -304,9 +307,9 @@ def count_bytes(chain: Chain) -> int:
     size = sum(len(payload) for task in tasks for _, (_, payload) in task.writes)
     for record in chain.records.values():
         for stored in record.values.values():
-            base = stored.base if isinstance(stored, DeltaBlob) else stored
             if isinstance(stored, DeltaBlob):
                 size += sum(map(len, stored.deltas))
+            base = _base_of(stored)
             if isinstance(base, SharedBlob):
                 shared[id(base.buffer)] = len(base.buffer)
             elif base is not None:

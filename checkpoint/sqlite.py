@@ -118,9 +118,7 @@ class SqliteSaver(SqlSaver):
 
     def close(self) -> None:
         """Close the connection, unless it was handed in."""
-        if not self._database.is_inherited:
-            with self._lock:
-                self._database.close()
+        self._database.close(self._lock)
         self._group.close()
         self._end_threads()
 

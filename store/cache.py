@@ -232,9 +232,7 @@ class SqliteCache(BaseCache):
 
     def close(self) -> None:
         """Close the connection, unless it was handed in."""
-        if not self._database.is_inherited:
-            with self._lock:
-                self._database.close()
+        self._database.close(self._lock)
         self._end_threads()
 
     def _max_threads(self) -> int:

@@ -210,9 +210,7 @@ class SqliteStore(SqlStore):
     def close(self) -> None:
         """Close the connection, unless it was handed in."""
         self.stop_ttl_sweeper()
-        if not self._database.is_inherited:
-            with self._lock:
-                self._database.close()
+        self._database.close(self._lock)
         self._end_threads()
 
     def _max_threads(self) -> int:

@@ -356,11 +356,12 @@ class Database:
             self.execute(_ROLLBACK)
             raise
 
-    def close(self) -> None:
-        """Close the connection, if it was opened here and by this process."""
+    def close(self, lock: AbstractContextManager[Any] = NO_LOCK) -> None:
+        """Close the connection, holding a lock, if it was opened here and by this process."""
         if self.owned and not self.is_inherited:
-            self._closed = True
-            self.connection.close()
+            with lock:
+                self._closed = True
+                self.connection.close()
 
 
 class Session:
