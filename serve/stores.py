@@ -70,7 +70,7 @@ class OwnStore(BaseStore):
             )
             items, is_last = [*items, *page], len(page) < PAGE
         rest = lookup._replace(filter={})
-        return await afinish(pick(rest, items, lambda item: (item.key, item.value)))
+        return await afinish(pick(rest, items))
 
 
 RecordStore = LocalStore | OwnStore

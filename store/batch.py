@@ -156,11 +156,6 @@ class Plan:
         return [op.query for _, op in self.reads if isinstance(op, SearchOp) and op.query]
 
 
-def key_and_value(row: ItemRow) -> tuple[str, Value]:
-    """Return what a look-up tests of a row."""
-    return row.key, row.value
-
-
 class LocalStore(BaseStore, ABC):
     """A store that does its work in this process.
 
@@ -287,7 +282,7 @@ class LocalStore(BaseStore, ABC):
             self._transaction(write=False),
             closing(self._scan(lookup.namespace, self._clock(), False)) as rows,
         ):
-            return finish(pick(lookup, rows, key_and_value))
+            return finish(pick(lookup, rows))
 
     # -- sweeping ----------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from heapq import merge
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from .base import Namespace
 from .filters import compile_filter
@@ -87,28 +87,34 @@ class _Unknown(Exception):
     """A filter that databases do not understand as exactly as `filters` does."""
 
 
-Kept = TypeVar("Kept")
+class Entry(Protocol):
+    """An item, as a store keeps it or as it gives it."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def value(self) -> Mapping[str, Any]: ...
 
 
-def pick(
-    lookup: Lookup, items: Iterable[Kept], parts: Callable[[Kept], tuple[str, Mapping[str, Any]]]
-) -> Generator[None, None, list[Kept]]:
+Kept = TypeVar("Kept", bound=Entry)
+Done = TypeVar("Done")
+
+
+def pick(lookup: Lookup, items: Iterable[Kept]) -> Generator[None, None, list[Kept]]:
     """Return the items that match, sorted: all of them, or as many as are asked for if the limit is
     above 0. Yield now and then, so that others can run.
 
     Args:
         items: the items below the namespace, the one put last first.
-        parts: returns an item's key and value.
     """
     wanted, test, hint = compile_filter(lookup.filter), lookup.test, lookup.hint()
     found: list[Kept] = []
     most = lookup.offset + lookup.limit if lookup.limit else sys.maxsize
     for number, item in enumerate(items, 1):
-        key, value = parts(item)
         if (
-            wanted(value)
-            and (not hint or _may_have(hint, key, value))
-            and (test is None or test(key, value))
+            wanted(item.value)
+            and (not hint or _may_have(hint, item.key, item.value))
+            and (test is None or test(item.key, item.value))
         ):
             found.append(item)
             if len(found) == most and not lookup.order:
@@ -119,8 +125,7 @@ def pick(
         return found
 
     def texts(item: Kept) -> list[str]:
-        value = parts(item)[1]
-        return [str(value.get(name) or "") for name in lookup.order]
+        return [str(item.value.get(name) or "") for name in lookup.order]
 
     # Sorted in pieces, since one sort of all of them would not give way.
     pieces: list[list[Kept]] = []
@@ -144,23 +149,23 @@ def _may_have(hint: str, key: str, value: Mapping[str, Any]) -> bool:
     return hint in json.dumps(told, ensure_ascii=False).lower()
 
 
-def finish(work: Generator[None, None, Kept]) -> Kept:
+def finish(work: Generator[None, None, Done]) -> Done:
     """Do all of a work, and return its result."""
     while True:
         try:
             next(work)
         except StopIteration as done:
-            result: Kept = done.value
+            result: Done = done.value
             return result
 
 
-async def afinish(work: Generator[None, None, Kept]) -> Kept:
+async def afinish(work: Generator[None, None, Done]) -> Done:
     """Do the same on the event loop, where others run between two pieces."""
     while True:
         try:
             next(work)
         except StopIteration as done:
-            result: Kept = done.value
+            result: Done = done.value
             return result
         await asyncio.sleep(0)
 
@@ -170,15 +175,13 @@ def cut(lookup: Lookup, found: Iterable[Kept]) -> list[Kept]:
     return window(found, lookup.offset, lookup.limit)
 
 
-def tested(
-    lookup: Lookup, rows: Iterable[Kept], parts: Callable[[Kept], tuple[str, Mapping[str, Any]]]
-) -> list[Kept]:
+def tested(lookup: Lookup, rows: Iterable[Kept]) -> list[Kept]:
     """Return what a look-up asks for, of rows that a database has found and sorted: it has cut them
     already if there was no further test."""
     test = lookup.test
     if test is None:
         return [*rows]
-    return cut(lookup, (row for row in rows if test(*parts(row))))
+    return cut(lookup, (row for row in rows if test(row.key, row.value)))
 
 
 def understand(lookup: Lookup) -> Conditions | None:

@@ -14,7 +14,7 @@ from itertools import count
 from operator import itemgetter
 
 from .base import IndexConfig, Namespace, TTLConfig
-from .batch import ItemRow, LocalStore, key_and_value
+from .batch import ItemRow, LocalStore
 from .lookups import Lookup, afinish, pick
 
 
@@ -117,7 +117,7 @@ class InMemoryStore(LocalStore):
         are read stay as they are, whatever is written meanwhile."""
         with self._lock:
             rows = self._scan(lookup.namespace, self._clock(), False)
-        return await afinish(pick(lookup, rows, key_and_value))
+        return await afinish(pick(lookup, rows))
 
     def _sweep(self, now: float) -> int:
         dead = [

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from ..checkpoint.threads import Opening
 from .base import Item, Namespace
-from .batch import ItemRow, LocalStore, key_and_value
+from .batch import ItemRow, LocalStore
 from .lookups import Conditions, Dialect, Lookup, tested, understand, where
 from .namespaces import decode_namespace, encode_namespace
 from .values import to_json
@@ -101,7 +101,7 @@ class SqlStore(LocalStore):
         found, order, values = self._selection(lookup, conditions)
         limits = (NEWEST, 0) if lookup.test else (lookup.limit, lookup.offset)
         rows = map(self._row, self._ask(self._select(found, order), (*values, *limits)))
-        return [Item(**self._parts(row)) for row in tested(lookup, rows, key_and_value)]
+        return [Item(**self._parts(row)) for row in tested(lookup, rows)]
 
     async def alook_up_keys(self, lookup: Lookup) -> list[str]:
         """See `LocalStore.alook_up_keys`."""
