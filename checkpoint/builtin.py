@@ -7,10 +7,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ..channels.base import check_kind
 from .base import BaseCheckpointSaver
 from .errors import UnserializableError
 from .records import Expected, Place, RunnableConfig, TaskWrites, check_names, coordinates
-from .retention import Retention, check_retention
+from .retention import Retention
 from .serde import Blob, Serializer
 from .serde.delta import SharedBlob
 from .serde.list_decoder import MOST_BYTES, MOST_LISTED, ListDecoder
@@ -26,6 +27,10 @@ class BuiltinSaver(BaseCheckpointSaver):
     Args:
         serde: turns values into bytes and back.
         retention: which checkpoints to forget as runs go on; None keeps all.
+
+    Raises:
+        TypeError: `retention` is something else; raised here, not by a commit in the middle of a
+            run.
     """
 
     keeps_posts = True
@@ -34,7 +39,9 @@ class BuiltinSaver(BaseCheckpointSaver):
         self, *, serde: Serializer | None = None, retention: Retention | None = None
     ) -> None:
         super().__init__(serde=serde)
-        self._retention = check_retention(retention)
+        words = "a Retention, such as Retention(keep_last=10)"
+        check_kind("retention", retention, Retention | None, words)
+        self._retention = retention
         self._lists = ListDecoder(MOST_BYTES)
 
     def record(

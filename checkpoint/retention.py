@@ -44,17 +44,6 @@ class Retention:
             )
 
 
-def check_retention(retention: Retention | None) -> Retention | None:
-    """What a checkpointer was given.
-
-    Raises:
-        TypeError: it is something else; raised here, not by a commit in the middle of a run.
-    """
-    words = "a Retention, such as Retention(keep_last=10)"
-    check_kind("retention", retention, Retention | None, words)
-    return retention
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class RetentionLimits:
     """How much of a thread to keep; both None keeps the newest checkpoint of each namespace.

@@ -317,12 +317,6 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
                 raise InvalidGraphError(
                     f"add_sequence: node {name!r} already exists; pass (name, action) pairs"
                 )
-        self._add_all(pairs)
-        for start, end in pairwise(names):
-            self.add_edge(start, end)
-        return self
-
-    def _add_all(self, pairs: Iterable[tuple[str, Any]]) -> None:
         before = dict(self.nodes)
         try:
             for name, action in pairs:
@@ -330,6 +324,9 @@ class StateGraph(Generic[StateT, ContextT, InputT, OutputT]):
         except Exception:
             self.nodes = before
             raise
+        for start, end in pairwise(names):
+            self.add_edge(start, end)
+        return self
 
     # -- edges --
 

@@ -40,7 +40,8 @@ def json_schema(schema: Schema, way: Way = "in") -> dict[str, Any]:
         if found is not None:
             return found
     described = {key: _describe(schema, key, way) for key in hints}
-    written = object_schema(schema.cls.__name__, taken, described, _extra(schema))
+    extra = config_of(schema.cls).get("extra")
+    written = object_schema(schema.cls.__name__, taken, described, extra)
     if text := _docstring(schema.cls):
         written["description"] = text
     return written
@@ -77,12 +78,6 @@ def _taken(schema: Schema, key: str, hint: Any) -> Any:
     """The annotation of what may be written; where a reducer takes anything, of what it makes."""
     found = update_hint(schema.channels[key], hint)
     return hint if found is Any else found
-
-
-def _extra(schema: Schema) -> str | None:
-    """What the config of the class says of other keys."""
-    found: str | None = config_of(schema.cls).get("extra")
-    return found
 
 
 def _describe(schema: Schema, key: str, way: Way) -> dict[str, Any]:

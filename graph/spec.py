@@ -108,13 +108,13 @@ class GraphSpec:
             found[DEFAULT_HANDLER] = self.default_handler
         return found
 
-    def handler_ends(self) -> dict[str, Mapping[str, str]]:
-        """Of each error handler: where its `Command`s may go, as its annotation says."""
-        return {name: read_destinations(name, None, body) for name, body in self.handlers.items()}
-
     def command_ends(self) -> dict[str, Mapping[str, str]]:
-        """Of each node and error handler: where its `Command`s may go, with labels."""
-        return {name: node.ends for name, node in self.nodes.items()} | self.handler_ends()
+        """Of each node and error handler: where its `Command`s may go, with labels. What a handler
+        says is in its annotation."""
+        ends = {name: node.ends for name, node in self.nodes.items()}
+        for name, body in self.handlers.items():
+            ends[name] = read_destinations(name, None, body)
+        return ends
 
     def ending_nodes(self) -> set[str]:
         """The nodes with an edge to END."""
