@@ -45,18 +45,17 @@ def dumps(value: Any, *, shares_main: bool = True) -> bytes:
     Raises:
         Exception: it cannot be pickled; see `find_culprit`.
     """
-    by_value = _cloudpickle()
     try:
         data = pickle.dumps(value, PROTOCOL)
     except Exception:
-        if by_value is None:
+        if not has_cloudpickle():
             raise
-        return bytes(by_value(value, PROTOCOL))
+        return _dump_by_value(value)
     if type(value) in NAMELESS:
         return data
-    if b"__main__" in data and by_value is not None:  # a worker has another main module
+    if b"__main__" in data and has_cloudpickle():  # a worker has another main module
         try:
-            return bytes(by_value(value, PROTOCOL))
+            return _dump_by_value(value)
         except Exception:
             # Part of it cannot be pickled by value. A worker that has the script finds it by name.
             if not shares_main:
@@ -90,7 +89,7 @@ def dump_function(function: Callable[..., Any], *, shares_main: bool = True) -> 
     module = sys.modules[home]
     cloudpickle.register_pickle_by_value(module)
     try:
-        return _dump_by_value(function, PROTOCOL)
+        return _dump_by_value(function)
     finally:
         cloudpickle.unregister_pickle_by_value(module)
 
@@ -138,17 +137,18 @@ def _unimportable_module(function: Any) -> str | None:
     return None
 
 
-def _cloudpickle() -> Callable[..., Any] | None:
+def has_cloudpickle() -> bool:
+    """Whether lambdas and closures can be sent."""
     try:
         _value_pickler()
     except ImportError:
-        return None
-    return _dump_by_value
+        return False
+    return True
 
 
-def _dump_by_value(value: Any, protocol: int) -> bytes:
+def _dump_by_value(value: Any) -> bytes:
     file = io.BytesIO()
-    _value_pickler()(file, protocol).dump(value)
+    _value_pickler()(file, PROTOCOL).dump(value)
     return file.getvalue()
 
 
@@ -173,11 +173,6 @@ CACHED = type(lru_cache(abs))
 
 def _add_cache(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
     return lru_cache(**parameters)(function)
-
-
-def has_cloudpickle() -> bool:
-    """Whether lambdas and closures can be sent."""
-    return _cloudpickle() is not None
 
 
 # -- what cannot go --------------------------------------------------------------------------------

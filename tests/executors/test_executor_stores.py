@@ -144,7 +144,8 @@ def test_an_embed_function_that_cannot_be_pickled_is_named(one, tmp_path):
 
 
 def test_without_cloudpickle_definitions_of_the_script_are_an_error(one, monkeypatch):
-    monkeypatch.setattr(pickling, "_cloudpickle", lambda: None)
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    pickling._value_pickler.cache_clear()
     monkeypatch.setattr("stategraph.executors.stores.dump_function", lambda opens, **_: b"c__main__\nembed")
     found = dump_opener(Noted("log"), one)
     assert isinstance(found, Unsendable) and found.why.endswith("which workers cannot import: install cloudpickle")

@@ -113,7 +113,8 @@ def test_what_is_no_executor_is_refused_at_once(wrong):
 
 
 def test_every_node_that_cannot_run_there_is_named_at_compile(processes, monkeypatch):
-    monkeypatch.setattr(pickling, "_cloudpickle", lambda: None)
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    pickling._value_pickler.cache_clear()
     graph = StateGraph(State).add_node("lambda", lambda state: None).add_node(remembers).add_node(count)
     graph.add_node("nested", row(note_a))
     for name in graph.nodes:

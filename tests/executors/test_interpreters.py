@@ -187,7 +187,8 @@ def test_what_a_script_defines_goes_by_value_and_needs_no_guard(tmp_path):
 
 
 def test_what_has_no_name_there_is_refused_at_compile(pool, monkeypatch):
-    monkeypatch.setattr(pickling, "_cloudpickle", lambda: None)
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    pickling._value_pickler.cache_clear()
     with pytest.raises(InvalidGraphError, match=r"'lambda' cannot run on an executor: its function: .*install cloudpickle"):
         row(("lambda", lambda state: None), executor=pool)
     monkeypatch.setattr(count, "__module__", "__main__")
