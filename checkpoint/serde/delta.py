@@ -50,8 +50,12 @@ NEAR = 16 * 1024
 """How far on the other side they are looked for."""
 
 
-def make_delta(old: bytes, new: bytes) -> bytes | None:
+def make_delta(old: bytes, new: bytes, *, appended: bool = False) -> bytes | None:
     """How to make `new` from `old`, or None where that would save little.
+
+    Args:
+        appended: both are lists, and the second is known to begin with the items of the first:
+            their bytes are not compared.
 
     >>> old, new = packb(list(range(500))), packb(list(range(501)))
     >>> delta = make_delta(old, new)
@@ -66,12 +70,12 @@ def make_delta(old: bytes, new: bytes) -> bytes | None:
     # The length has not changed, so the opening is part of what is the same.
     if old[:old_opening] == new[:new_opening]:
         old_opening = new_opening = 0
-    a = old[old_opening:] if old_opening else old
-    if new.startswith(
-        a, new_opening
-    ):  # it grew at its end: a copy of `new` would cost more than all the rest
-        front, back, middle = len(a), 0, new[new_opening + len(a) :]
+    front, back = len(old) - old_opening, 0
+    # It grew at its end: copies of the two would cost more than all the rest.
+    if appended or new.startswith(memoryview(old)[old_opening:], new_opening):
+        middle = new[new_opening + front :]
     else:
+        a = old[old_opening:] if old_opening else old
         b = new[new_opening:] if new_opening else new
         front = _common_front(a, b)
         back = _common_back(a, b, min(len(a), len(b)) - front)
@@ -112,24 +116,10 @@ def extends(old: bytes, new: Blob, start: int, new_start: int) -> bool:
 
 
 def find_delta(old: Blob, new: Blob) -> bytes | None:
-    """`make_delta` of two payloads, which are not read if it is known."""
+    """`make_delta` of two payloads, which are not read if the delta is known."""
     if isinstance(new, GrownBlob) and new.base is old[1]:
         return new.delta
     return make_delta(old[1], new[1])
-
-
-def make_append(old: bytes, new: bytes) -> bytes | None:
-    """`make_delta` of two lists, the second of which is known to begin with the items of the first:
-    their bytes are not compared."""
-    if len(old) < LEAST or len(new) < LEAST:
-        return None
-    old_opening, new_opening = opening_length(old), opening_length(new)
-    front = len(old) - old_opening
-    middle = new[new_opening + front :]
-    if len(middle) > len(new) // 2:
-        return None
-    delta: bytes = packb([old_opening, new[:new_opening], front, 0, middle])
-    return delta
 
 
 def list_body(payload: bytes) -> bytes:

@@ -15,7 +15,7 @@ from operator import add, is_
 from typing import Any
 
 from .codec import Codec
-from .delta import Blob, GrownBlob, join_list, list_body, make_append
+from .delta import Blob, GrownBlob, join_list, list_body, make_delta
 
 LEAST_ITEMS = 64
 """Shorter lists are encoded whole."""
@@ -93,7 +93,7 @@ class ListEncoder:
         # Only then is the old payload a prefix, so that the delta is known without a comparison.
         if changed or not known:
             return self._form, payload
-        return GrownBlob(self._form, payload, old, make_append(old, payload))
+        return GrownBlob(self._form, payload, old, make_delta(old, payload, appended=True))
 
     def _begins_with_texts(self, value: list[Any]) -> bool:
         """Whether the list begins with the texts of all blocks, as they were."""
