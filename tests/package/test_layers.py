@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "checkpoint": [".channels"],
     "store": [".channels", ".checkpoint.serde", ".checkpoint.digest", ".checkpoint.keys", ".checkpoint.sql.sqlite_database", ".checkpoint.sql.postgres_server", ".checkpoint.errors", ".checkpoint.threads"],
     "pregel": [".channels", ".checkpoint", ".store"],
-    "executors": [".pregel"],
+    "executors": [".pregel", ".checkpoint.serde.error_codec"],
     "graph": [".channels", ".checkpoint", ".store", ".pregel"],
     "prebuilt": [".pregel", ".graph"],
     "otel": [".pregel"],
