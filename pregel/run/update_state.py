@@ -34,7 +34,7 @@ from ..program.program import CompiledNode, NodeCall
 from ..program.writes import list_sends
 from ..schedule.machine import Machine
 from ..task.ids import Carried
-from ..task.task import Task, in_path_order
+from ..task.task import Task, handler_of, in_path_order
 from ..types import Command, Send, StateUpdate
 from .effects import Effect, Effects, Load, Save, Work
 from .ledger import ClaimRecord, TaskRecord, describe_kept, known_only
@@ -80,7 +80,7 @@ def store_migrated(run: Run) -> Effects:
     stored, found = (yield from load_to_edit(run)), run.position.found
     if stored is not None and found is not None and found.checkpoint is not stored.checkpoint:
         pending = upcoming(run)
-        left = OpenWork(run, pending, pending)
+        left = OpenWork(run, pending, pending, whole=True)
         run.machine.apply_edit((), keep=pending)
         yield from cut(run, "update", [], left)
 
@@ -618,16 +618,19 @@ class OpenWork:
 
     Args:
         again: those tasks.
+        whole: how they have failed goes on with them, and with it their error handlers.
     """
 
-    def __init__(self, run: Run, pending: Sequence[Task], again: Sequence[Task]) -> None:
-        ledger = run.ledger
+    def __init__(
+        self, run: Run, pending: Sequence[Task], again: Sequence[Task], *, whole: bool = False
+    ) -> None:
+        ledger, self._whole = run.ledger, whole
         planned = {NULL_TASK_ID}
         self.tasks: list[tuple[Task, TaskRecord]] = []
         for task in ledger.with_handlers(pending):
             planned.add(task.id)
             before = ledger.of(task.id)
-            if task.cause is None and task in again:
+            if task in again or (whole and task.cause in again):
                 self.tasks.append((task, before))
             elif task.cause in again and before.finished:  # its handler has dealt with its failure
                 self.tasks[-1] = (task.cause, before)  # type: ignore[assignment]
@@ -649,18 +652,20 @@ class OpenWork:
         are the run's."""
         before = {id(task): known for task, known in self.tasks}
         kept = match(run, [task for task, _ in self.tasks], upcoming(run))
+        found = dict(kept)
+        handlers = (task for task, _ in self.tasks if task.cause in found)
+        kept += [(task, handler_of(found[task.cause])) for task in handlers]
         joined, begun = self.joined, self.begun
-        run.machine.carry({new.path: Carried(old.id, joined[old.id]) for old, new in kept})
-        records = {
-            old.id: _going_on(
-                before[id(old)], describe_kept(new.path, joined[old.id], begun=old.id in begun)
-            )
-            for old, new in kept
-        }
+        run.machine.carry({new.path: Carried(old.id, joined.get(old.id, ())) for old, new in kept})
+        records: dict[str, TaskRecord] = {}
+        for old, new in kept:
+            about = describe_kept(new.path, joined.get(old.id, ()), begun=old.id in begun)
+            records[old.id] = _going_on(before[id(old)], about, whole=self._whole)
         # Calls have ids made of their parents': without any task that goes on nobody asks for them.
         if kept:
             calls = self.calls.items()
-            records.update((id, _going_on(known, describe_kept(None))) for id, known in calls)
+            about = describe_kept(None)
+            records.update((id, _going_on(known, about, whole=self._whole)) for id, known in calls)
         if self.claim is not None:
             # What it brought has no questions here unless their tasks go on; but which calls were
             # taken stays known, so that a call which comes once more is not taken again.
@@ -672,11 +677,11 @@ class OpenWork:
         return [known.encode(serde, id) for id, known in records.items()]
 
 
-def _going_on(before: TaskRecord, kept: Mapping[str, Any]) -> TaskRecord:
-    """What is known of a task in the checkpoint in which it goes on: what it has done, not how it
-    failed."""
-    # An error is not carried over: the edit may have mended its cause, so the task runs again.
-    if before.error is not None:
+def _going_on(before: TaskRecord, kept: Mapping[str, Any], *, whole: bool) -> TaskRecord:
+    """What is known of a task in the checkpoint in which it goes on: what it has done, and how it
+    failed only if that goes on too."""
+    # Else the edit may have mended the cause of an error, so the task runs again.
+    if before.error is not None and not whole:
         before = replace(
             before, writes=[], wrote=False, error=None, routed=False, wake_at=None
         )

@@ -310,7 +310,8 @@ def test_an_input_that_no_node_has_taken_is_converted(schedule, saver):
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 @pytest.mark.parametrize("sent", [False, True])
-def test_the_handler_of_a_renamed_node_continues(schedule, sent, saver):
+@pytest.mark.parametrize("apply", [False, True])
+def test_the_handler_of_a_renamed_node_continues(schedule, sent, apply, saver):
     calls = []
 
     @task
@@ -327,7 +328,10 @@ def test_the_handler_of_a_renamed_node_continues(schedule, sent, saver):
     old.invoke(EMPTY, T)
     done = len(calls)
     new = graph("b").compile(saver, schedule=schedule, migrate=Migration().rename_node("a", "b"))
-    assert prove(new, old).count()["migrates"] == 1
+    proof = prove(new, old)
+    assert proof.count()["migrates"] == 1
+    if apply:
+        assert apply_migration(new, proof.verdicts[0])
     questions = new.get_state(T).interrupts
     assert len(questions) == done == 1 + sent
     assert new.invoke(Command(resume={each.id: "yes" for each in questions}), T)["log"] == [7, "yes"] * done
