@@ -37,6 +37,7 @@ from ..pregel.names import (
 from ..pregel.program.version import (
     Versioned,
     find_version,
+    is_retyped,
     rename_arrived,
     rename_channel,
     rename_node,
@@ -300,13 +301,13 @@ class Migration:
                 return []
             known = dict(graph)
 
-            def is_retyped(name: str) -> bool:
+            def is_other(name: str) -> bool:
                 final = name
                 for old, new in last.items():
                     final = f"key {new!r}" if final == f"key {old!r}" else final
-                return final in mine and known.get(name) != mine[final]
+                return final in mine and is_retyped(known.get(name), mine[final])
 
-            return [*self._find_steps(known, is_retyped)]
+            return [*self._find_steps(known, is_other)]
 
         steps, checkpoint = find_steps(stored), found.checkpoint
         for step in steps:

@@ -45,10 +45,16 @@ class Outline:
         return found
 
 
+def migration_of(app: Any) -> Migration:
+    """The declared changes of a graph; none if it declares none, or is not known."""
+    migrate = getattr(app, "migrate", None)
+    return migrate if isinstance(migrate, Migration) else Migration()
+
+
 def converted(old: Outline, new: Pregel[Any, Any, Any, Any]) -> Outline:
     """Return the old structure as the migrations of the new graph, and of those in its nodes, make
     it."""
-    migration = new.migrate if isinstance(new.migrate, Migration) else Migration()
+    migration = migration_of(new)
 
     def rename(name: str) -> str:
         if name.endswith(ANYWHERE):  # where a router leads that does not say so

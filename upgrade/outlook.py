@@ -132,9 +132,10 @@ class _Look:
         if top is None:
             return None
         posts, lost = self._posts()
+        memories = [*self._memories(lost)]
         if lost:
-            top = replace(top, lost=(*top.lost, *lost))
-        levels = [top, *self._memories()]
+            top = replace(top, lost=tuple(dict.fromkeys((*top.lost, *lost))))
+        levels = [top, *memories]
         unknown = tuple(dict.fromkeys(self._unknown))
         return Outlook(self._thread_id, self._made_by, tuple(levels), posts, unknown)
 
@@ -232,7 +233,12 @@ class _Look:
             self._namespaces = self._saver.namespaces(self._thread_id)
         return self._namespaces
 
-    def _memories(self) -> Iterator[LevelOutlook]:
+    def _memories(self, lost: list[str]) -> Iterator[LevelOutlook]:
+        """Look at the memories that are idle.
+
+        Args:
+            lost: gets those to which no node leads any more.
+        """
         for ns in sorted(self._list_namespaces()):
             path = memory_below(ns, "")
             if path is None or ns in self._seen:
@@ -241,6 +247,9 @@ class _Look:
             try:
                 self._app.nested(ns)
             except ValueError:  # its node is gone, or a function runs it: nothing is pending there
+                first = f"node {names[0]!r}"
+                if first in self._made_by and names[0] not in self._app.program.nodes:
+                    lost.append(f"{first} is gone, with the memory of its graph")
                 continue
             level = self._level(ns, names)
             if level is not None:

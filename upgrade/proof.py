@@ -13,8 +13,7 @@ from ..pregel.app import Pregel, check_compiled
 from ..pregel.drivers import threads as threads_driver
 from ..pregel.run.update_state import store_migrated
 from ..pregel.task.interrupts import identity_of
-from .migration import Migration
-from .outline import Outline, converted, differences, outline
+from .outline import Outline, converted, differences, migration_of, outline
 from .outlook import LevelOutlook, Outlook, TaskOutlook, look
 
 Kind = Literal["same", "migrates", "changes", "breaks"]
@@ -168,9 +167,8 @@ class _Judge:
         self._old = None if old is None else converted(old, new)
         self._names = {name for name in new.program.fingerprint if name.startswith("node ")}
         self._names |= {f"node {name!r}" for name in (() if old is None else old.marks)}
-        migration = new.migrate if isinstance(new.migrate, Migration) else Migration()
-        self._rename: Callable[[str], str] = migration.rename_edge_end
-        self._names |= {f"node {name!r}" for name in migration.renamed}
+        self._app = new
+        self._names |= {f"node {name!r}" for name in migration_of(new).renamed}
         self._ahead: dict[Any, tuple[str, ...]] = {}
 
     def is_mine(self, after: Outlook) -> bool:
@@ -212,7 +210,7 @@ class _Judge:
             yield from self._compare_task(task, mine.pop(task.id, None), place)
         for task in mine.values():
             yield "changes", f"{place}node {task.name!r} runs next"
-        if Counter(map(self._rename, before.next)) != Counter(after.next):
+        if Counter(map(self._rename_in(after.graph), before.next)) != Counter(after.next):
             text = f"{_list(after.next)} in place of {_list(before.next)}"
             yield "changes", f"{place}the next call runs {text}"
         if self._old is not None:
@@ -253,6 +251,13 @@ class _Judge:
             inside = None if before is None else before.inside
             yield from self._compare_level(inside, after.inside)
 
+    def _rename_in(self, graph: tuple[str, ...]) -> Callable[[str], str]:
+        """What becomes of names in the graph to which these nodes lead."""
+        app: Any = self._app
+        for name in graph:
+            app = app and app.program.nested.get(name)
+        return migration_of(app).rename_edge_end
+
     def _gone_keys(self, graph: tuple[str, ...]) -> set[str]:
         """The keys that the old graph has and the new one lacks."""
         assert self._old is not None
@@ -272,8 +277,9 @@ class _Judge:
             old, new = self._old.inside(after.graph), self._new.inside(after.graph)
             # The edges of what has finished have been followed.
             edges = {} if old is None else old.edges
-            led = [end for name in done for end, *_ in edges.get(self._rename(name), ())]
-            starts = {*map(self._rename, (*due, *before.waiting)), *led}
+            rename = self._rename_in(after.graph)
+            led = [end for name in done for end, *_ in edges.get(rename(name), ())]
+            starts = {*map(rename, (*due, *before.waiting)), *led}
             found = () if old is None or new is None else differences(old, new, starts)
             self._ahead[where] = tuple(found)
         return self._ahead[where]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
 from functools import partial
+from types import UnionType
 from typing import Any, Final, Protocol
 from zlib import crc32
 
@@ -43,7 +44,10 @@ def fingerprint(
         # Internal channels follow from the nodes and edges; an edge may change without losing
         # anything.
         if not is_internal(name):
-            found[f"key {name!r}"] = crc32(_kind(channel).encode())
+            kind = _kind(channel)
+            found[f"key {name!r}"] = crc32(kind.encode())
+            if UNION in kind:  # an earlier version told the two spellings apart
+                _RESPELLED[crc32(kind.replace(UNION, "\0Union\0").encode())] = crc32(kind.encode())
     if version is not None:
         found[version_row(version)] = 1
     return found
@@ -66,10 +70,20 @@ def find_version(known: Iterable[str]) -> str | None:
     return next((name.removeprefix(VERSION) for name in known if name.startswith(VERSION)), None)
 
 
+UNION: Final = "\0UnionType\0"
+_RESPELLED: dict[int, int] = {}
+"""What an earlier version stored for a key of type `Optional[T]` → what `T | None` is."""
+
+
 def _kind(channel: Channel) -> str:
     hint = getattr(channel, "typ", None)
     kind = typing.get_origin(hint) or hint
-    return "\0".join((type(channel).__name__, _name(kind), _name(channel.reducer)))
+    return "\0".join((type(channel).__name__, _spelling(kind), _name(channel.reducer)))
+
+
+def _spelling(kind: Any) -> str:
+    # `Optional[T]` and `T | None` are one type; from Python 3.14 on both are a `Union`.
+    return "UnionType" if kind in (typing.Union, UnionType) else _name(kind)
 
 
 def _name(thing: Any) -> str:
@@ -85,13 +99,18 @@ def changes(old: Mapping[str, int], new: Mapping[str, int]) -> Iterator[str]:
             yield f"{name} is gone"
         elif name not in old:
             yield f"{name} is new"
-        elif old[name] != new[name]:
+        elif is_retyped(old[name], new[name]):
             yield f"{name} has changed its kind"
 
 
 def find_retyped(old: Mapping[str, int], new: Mapping[str, int]) -> set[str]:
     """The nodes and keys that both graphs have, as different things."""
-    return {name for name in old.keys() & new.keys() if old[name] != new[name]}
+    return {name for name in old.keys() & new.keys() if is_retyped(old[name], new[name])}
+
+
+def is_retyped(old: int | None, new: int) -> bool:
+    """Whether two numbers of fingerprints stand for different things."""
+    return old != new and _RESPELLED.get(old or 0) != new
 
 
 class Versioned(Protocol):

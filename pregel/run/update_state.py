@@ -653,8 +653,9 @@ class OpenWork:
         before = {id(task): known for task, known in self.tasks}
         kept = match(run, [task for task, _ in self.tasks], upcoming(run))
         found = dict(kept)
-        handlers = (task for task, _ in self.tasks if task.cause in found)
-        kept += [(task, handler_of(found[task.cause])) for task in handlers]
+        for task, _ in self.tasks:
+            if task.cause is not None and task.cause in found:
+                kept.append((task, handler_of(found[task.cause])))
         joined, begun = self.joined, self.begun
         run.machine.carry({new.path: Carried(old.id, joined.get(old.id, ())) for old, new in kept})
         records: dict[str, TaskRecord] = {}

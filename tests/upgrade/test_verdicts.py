@@ -40,7 +40,7 @@ from stategraph import (
     task,
 )
 from stategraph.testing import virtual_time
-from stategraph.upgrade import outline, outlook, proof, prove
+from stategraph.upgrade import Migration, outline, outlook, proof, prove
 
 pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 
@@ -219,6 +219,13 @@ def joined(*before):
 JOINED = joined(), joined("a", "b")
 Q = graph_of(Log, "S>q>z", q=asks("q"))
 NESTED = around(inside(first=says("first"), q=asks("q"), z=says("z")))
+RENAMED = inside(first=says("first"), r=asks("q"), z=says("z"))
+
+
+def remembers(name):
+    return chain_of(Log, **{name: inside(i=says("i")).compile(checkpointer=True)}, after=asks("after"))
+
+
 SHAPES = {
     "the same graph": Shape(Q, Q, "same"),
     "other code": Shape(Q, chain_of(Log, q=asks("q"), z=says("other name")), "same"),
@@ -249,6 +256,12 @@ SHAPES = {
         around(Q, checkpointer=True), around(Q, checkpointer=True), "same"
     ),
     "the graph inside has lost its memory": Shape(around(Q, checkpointer=True), around(Q), "changes", "starts over"),
+    "the asking node inside is renamed": Shape(
+        NESTED, around(RENAMED, migrate=Migration().rename_node("q", "r")), "migrates", "in 'sub': node 'q' is gone, node 'r' is new"
+    ),
+    "a graph with an idle memory is renamed": Shape(
+        remembers("sub"), remembers("team"), "changes", "with the memory", options={"migrate": Migration().rename_node("sub", "team")}
+    ),
     "the node around it is gone": Shape(NESTED, around(inside(q=asks("q")), "other"), "breaks", "node 'sub' is gone"),
     "a model takes the state": Shape(chain_of(Model, q=asks("q")), chain_of(Strict, q=asks("q")), "same", given={"n": 1}),
     "a model refuses the state": Shape(

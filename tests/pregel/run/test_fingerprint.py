@@ -5,7 +5,7 @@ repair it.
 from __future__ import annotations
 
 import operator
-from typing import Annotated, Any
+from typing import Annotated, Any, Optional
 
 import pytest
 from kit.graphs import CONFIG, chain_of, graph_of
@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 
 from stategraph import START, Command, GraphChangedError, InMemorySaver, StateGraph, interrupt
 from stategraph.pregel import rename_node
+from stategraph.pregel.program import version
 
 
 class State(TypedDict, total=False):
@@ -72,6 +73,23 @@ class Wider(TypedDict, total=False):
     log: Annotated[list[str | int], operator.add]
     n: int
     more: str
+
+
+def test_two_spellings_of_a_type_are_no_other_graph(drive, monkeypatch):
+    def app(hint):
+        class Schema(TypedDict, total=False):
+            item: hint
+
+        return chain_of(Schema, q=lambda state: {"item": interrupt("q?")}).compile(saver)
+
+    for first, second, stored in ((str | None, Optional[str], "UnionType"), (Optional[str], str | None, "Union")):
+        saver = InMemorySaver()
+        with monkeypatch.context() as patch:  # an earlier version told them apart
+            patch.setattr(version, "_spelling", lambda kind, name=stored: name)
+            drive.invoke(app(first), {"item": "in"}, CONFIG)
+        assert drive.invoke(app(second), Command(resume="yes"), CONFIG) == {"item": "yes"}
+    with pytest.raises(GraphChangedError, match="key 'item'"):
+        drive.invoke(app(str), {"item": "more"}, CONFIG)
 
 
 def test_new_keys_and_other_items_of_a_list_are_no_other_graph(drive, saver):
