@@ -50,6 +50,7 @@ from .types import (
     RunnableConfig,
     StateT,
     StreamMode,
+    names_of,
 )
 
 if TYPE_CHECKING:
@@ -432,15 +433,19 @@ class Pregel(
 
     def get_input_jsonschema(self, config: RunnableConfig | None = None) -> dict[str, Any]:
         """The JSON schema of what `invoke` takes. `config` is ignored."""
-        from .program.json_schema import input_schema
+        from .program.json_schema import selection_schema
 
-        return input_schema(f"{self.name}Input", self.program.inputs, self.program.channels)
+        keys, channels = self.program.inputs, self.program.channels
+        hints = {key: channels[key].UpdateType for key in names_of(keys)}
+        return selection_schema(f"{self.name}Input", keys, hints)
 
     def get_output_jsonschema(self, config: RunnableConfig | None = None) -> dict[str, Any]:
         """The JSON schema of what `invoke` returns."""
-        from .program.json_schema import output_schema
+        from .program.json_schema import selection_schema
 
-        return output_schema(f"{self.name}Output", self.program.outputs, self.program.channels)
+        keys, channels = self.program.outputs, self.program.channels
+        hints = {key: channels[key].ValueType for key in names_of(keys)}
+        return selection_schema(f"{self.name}Output", keys, hints)
 
     def get_context_jsonschema(self) -> dict[str, Any] | None:
         """The JSON schema of `context=`; None if the graph has no context schema."""

@@ -381,9 +381,9 @@ def check_durability(durability: Durability | None) -> Durability | None:
     Raises:
         ValueError: it does not exist.
     """
-    if durability is None:
-        return None
-    return checks.check_durability(durability)
+    if durability is not None:
+        checks.check_choice("durability", durability, Durability)
+    return durability
 
 
 def check_priority(priority: Any) -> None:

@@ -27,12 +27,10 @@ def load(run: Run, effect: Load, waits: Waits) -> Steps[None]:
         effect.found = yield from _find_before(saver, effect, config, waits)
         effect.head = run.journal.find_kept_head(config) or (yield waits.ask(saver, "head", config))
     else:
-        asked = effect.saver or saver
-        kept = run.journal.find_kept(config)
-        if kept is not None:
-            effect.found, effect.head = kept, run.journal.find_kept_head(config)
-            return
-        effect.found, effect.head = yield from _find(asked, effect, config, waits)
+        effect.found = run.journal.find_kept(config)
+        if effect.found is None:
+            asked = effect.saver or saver
+            effect.found, effect.head = yield from _find(asked, effect, config, waits)
         effect.head = run.journal.find_kept_head(config) or effect.head
 
 

@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...channels.base import Channel
-from ..types import Selection, names_of
-
-Channels = Mapping[str, Channel]
+from ..types import Selection
 
 
 def type_schema(hint: Any, *, by_alias: bool = True) -> dict[str, Any] | None:
@@ -67,18 +64,13 @@ def _describe(
     return found
 
 
-def input_schema(name: str, keys: Selection, channels: Channels) -> dict[str, Any]:
-    """What these channels take: one of them its bare value, several a dict in which any may be
-    missing."""
-    return _selection(name, keys, {key: channels[key].UpdateType for key in names_of(keys)})
+def selection_schema(name: str, keys: Selection, hints: Mapping[str, Any]) -> dict[str, Any]:
+    """What channels take, or show: one of them its bare value, several a dict in which any may be
+    missing.
 
-
-def output_schema(name: str, keys: Selection, channels: Channels) -> dict[str, Any]:
-    """What these channels show, likewise."""
-    return _selection(name, keys, {key: channels[key].ValueType for key in names_of(keys)})
-
-
-def _selection(name: str, keys: Selection, hints: Mapping[str, Any]) -> dict[str, Any]:
+    Args:
+        hints: the type of each.
+    """
     if isinstance(keys, str):
         return type_schema(hints[keys]) or {}
     return object_schema(

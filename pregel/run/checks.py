@@ -12,19 +12,7 @@ from ...checkpoint.base import BaseCheckpointSaver
 from ...extras import load_part
 from ..errors import InvalidGraphError, nearest
 from ..program.program import Program
-from ..types import LOCAL, All, Durability, Selection, names_of
-
-
-def check_durability(durability: Durability) -> Durability:
-    """The same durability, once it is known to be one of the three.
-
-    Raises:
-        ValueError: it is none of them.
-    """
-    if durability not in get_args(Durability):
-        choices = ", ".join(map(repr, get_args(Durability)))
-        raise ValueError(f"durability must be one of {choices}, got {durability!r}")
-    return durability
+from ..types import LOCAL, All, Selection, names_of
 
 
 def check_choice(name: str, given: Any, choices: Any) -> None:

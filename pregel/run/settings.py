@@ -18,7 +18,7 @@ from ..task.spans import EVERYWHERE
 from ..types import DEFAULT_RECURSION_LIMIT, LOCAL, All, Durability, OnFailure, RunnableConfig
 from .checks import (
     check_breakpoints,
-    check_durability,
+    check_choice,
     read_observers,
     resolve_executor,
 )
@@ -231,7 +231,7 @@ def _choose_durability(call: Call, thread: Thread, outer: Any) -> Durability:
     asked = call.durability
     if asked is None:
         return outer.durability  # type: ignore[no-any-return]
-    check_durability(asked)
+    check_choice("durability", asked, Durability)
     if thread.saver is None:
         warnings.warn(
             "durability has no effect: the graph has no checkpointer", UserWarning, stacklevel=6

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias, get_args
+from typing import Any, Final, TypeAlias
 
 from ...channels.aggregate import BinaryOperatorAggregate
 from ...channels.base import check_kind
@@ -18,11 +18,11 @@ from ..names import METADATA
 from ..schedule.machine import Machine
 from ..task.task import Task
 from ..types import Interrupt, Selection, StateSnapshot, StreamMode, names_of
+from .checks import check_choice
 from .tokens import message_id, messages_in, unstreamed, written_messages
 
 OF_CHECKPOINTS: Final[frozenset[StreamMode]] = frozenset({"checkpoints", "debug"})
 _OF_TASKS: Final[frozenset[StreamMode]] = frozenset({"tasks", "debug"})
-MODES: Final = frozenset(get_args(StreamMode))
 LIVE: Final[frozenset[StreamMode]] = frozenset({"custom", "messages"})
 """Modes whose chunks come while a node runs, so that the reader's thread must be free to take
 them."""
@@ -37,9 +37,7 @@ def read_modes(stream_mode: StreamMode | Sequence[StreamMode]) -> tuple[StreamMo
     check_kind("stream_mode", stream_mode, Iterable, "a mode or a list of modes")
     modes = (stream_mode,) if isinstance(stream_mode, str) else tuple(stream_mode)
     for mode in modes:
-        if mode not in MODES:
-            choices = ", ".join(map(repr, sorted(MODES)))
-            raise ValueError(f"stream_mode must be one of {choices}, got {mode!r}")
+        check_choice("stream_mode", mode, StreamMode)
     return modes
 
 

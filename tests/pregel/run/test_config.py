@@ -308,8 +308,8 @@ def test_the_same_things_can_be_had_by_function(drive):
 
 OPTIONS = {
     "unknown option": ({"stream_mod": "values"}, TypeError, "unknown option 'stream_mod'.*did you mean 'stream_mode'"),
-    "unknown mode": ({"stream_mode": "value"}, ValueError, "stream_mode must be one of .*, got 'value'"),
-    "one unknown mode": ({"stream_mode": ["values", "foo"]}, ValueError, "stream_mode must be one of .*, got 'foo'"),
+    "unknown mode": ({"stream_mode": "value"}, ValueError, "stream_mode must be 'values', .* or 'debug', got 'value'"),
+    "one unknown mode": ({"stream_mode": ["values", "foo"]}, ValueError, "stream_mode must be 'values', .* or 'debug', got 'foo'"),
     "mode of no kind": ({"stream_mode": 3}, TypeError, "stream_mode"),
     "unknown output": ({"output_keys": "lof"}, ValueError, "'lof' does not exist; did you mean 'log'"),
     "outputs show state keys only": ({"output_keys": ["zzz"]}, ValueError, r"known: 'a', 'log'$"),
@@ -318,7 +318,7 @@ OPTIONS = {
     "breakpoint": ({"interrupt_before": ["n9"]}, ValueError, "unknown node 'n9'; known: 'n0'"),
     "breakpoint after": ({"interrupt_after": "n9"}, ValueError, "unknown node 'n9'"),
     "breakpoint of no kind": ({"interrupt_before": 3}, TypeError, "breakpoint"),
-    "durability": ({"durability": "never"}, ValueError, "durability must be one of .*, got 'never'"),
+    "durability": ({"durability": "never"}, ValueError, "durability must be 'sync', 'async' or 'exit', got 'never'"),
     "version": ({"version": "v3"}, ValueError, "'v3'"),
     "control": ({"control": 3}, TypeError, "RunControl"),
 }
