@@ -193,8 +193,7 @@ class Driver:
         """Store, load, or give way: what is to be waited for; None if there is nothing."""
         run, journal = self.run, self._journal
         if isinstance(effect, Entry):  # first, for it comes with each superstep (P4, P5)
-            if journal is None:
-                return None
+            assert journal is not None  # without one the loop stores and loads nothing
             if run.saves_in_background and effect.__class__ is Save:
                 return self.waits.run(self._save_in_background(journal, effect))
             return journal.store(effect)  # no generator of its own
@@ -214,8 +213,6 @@ class Driver:
                 if not self._batch.open:
                     self._batch = None
             return None
-        if journal is None:
-            return None  # nothing is stored
         if isinstance(effect, ReadPosts):
             return self.waits.run(read_posts(run, effect, self.waits))
         if run.may_come_twice:

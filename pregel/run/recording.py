@@ -124,8 +124,6 @@ class Recording:
         place_of = self._find_places()
         for task in failed:
             commits = run_of(task).commits
-            if task.restored:
-                continue
             if self.exits:
                 commits.put_off([commits.encode_failure(task)])
             else:

@@ -68,8 +68,6 @@ def take_answers(
     left.pop(FIRST, None)
     _bind(ledger, answer, pending, ledger.find_failed(open_), left)
     ledger.begin_claim(run.position.saved_id)
-    if ledger.beside is None:
-        return []
     return [
         run.commits.encode_marks(task, {RESUME: ledger.known(task)})
         for task in open_
@@ -169,10 +167,8 @@ def open_questions(run: Run) -> tuple[Interrupt, ...]:
 
 def was_taken(run: Run) -> bool:
     """Whether the command of this run was taken before: it is delivered once more."""
-    run_id, found = run.thread.run_id, run.position.found
-    if run_id is None or found is None:
-        return False
-    claim = run.ledger.claim
+    run_id, found, claim = run.thread.run_id, run.position.found, run.ledger.claim
+    assert found is not None
     if claim is not None and run_id in claim["taken"]:
         return True
     return found.metadata.get("run_id") == run_id and BY_COMMAND in found.metadata

@@ -9,7 +9,6 @@ What starts follows from the checkpoint alone, so nothing is stored of a start.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ...channels.aggregate import is_overwrite
@@ -236,15 +235,14 @@ class Memories:
 
 def _find_sharing(nested: Mapping[str, Any], node: str) -> Sharing:
     found: Sharing = None
-    for number in count():
-        graph = nested.get(numbered_ns(node, number))
-        if graph is None:
-            return found
+    number = 0
+    while (graph := nested.get(numbered_ns(node, number))) is not None:
         if graph.checkpointer is True:
             found = "key"
         elif _has_memory_inside(graph, set()):
             return "node"
-    return None
+        number += 1
+    return found
 
 
 def _has_memory_inside(graph: Any, known: set[int]) -> bool:

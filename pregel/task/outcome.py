@@ -291,7 +291,7 @@ class StepLimit:
         seconds: how long a superstep may take, error handlers included.
     """
 
-    __slots__ = ("_deadline", "_due", "_expired", "_open", "_seconds", "_step")
+    __slots__ = ("_deadline", "_due", "_open", "_seconds", "_step")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -299,7 +299,6 @@ class StepLimit:
         self._due = 0.0
         self._open: dict[Task, Task] = {}
         self._deadline = Deadline()
-        self._expired = False
 
     def detach(self, tasks: Sequence[Task]) -> list[Task]:
         """Copies of these tasks, to run in their places."""
@@ -316,17 +315,13 @@ class StepLimit:
         return max(self._due - CLOCK.monotonic(), 0.0)
 
     def admit(self, copy: Task) -> Task:
-        """The task whose copy has ended, with what the copy has done, if that was in time."""
-        # Its task has been given up: what a late copy did must not reach it.
-        if self._expired:
-            return copy
+        """The task whose copy has ended, with what the copy has done."""
         task = self._open.pop(copy)
         task.take_outcome(copy)
         return task
 
     def expire(self) -> StepTimeoutError:
         """Abandon what has not ended; the error to raise."""
-        self._expired = True
         self._deadline.abandon()
         late = in_path_order([*self._open.values()])
         return StepTimeoutError([task.name for task in late], self._seconds)
