@@ -250,10 +250,6 @@ class Journal:
         """Whether what came last is held until more comes."""
         return bool(self._queue) and self._queue[-1].held
 
-    def can_wait(self) -> bool:
-        """Whether `store` may wait here, instead of giving what is to be awaited."""
-        return True
-
     def flush(self) -> Any:
         """Wait until all is stored.
 

@@ -187,7 +187,7 @@ def begin_effect(
             f'{where} in a run with durability="exit", which records nothing before its end: use '
             '"sync" or "async"'
         )
-    elif not awaits and not run.journal.can_wait():
+    elif not awaits and not run.calls.can_wait():
         twin = kind.replace(".", ".a")
         raise RuntimeError(f"{where} in a coroutine: await {twin}(...) there")
     return record_of(run, results, task, kind, key)

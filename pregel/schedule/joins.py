@@ -30,7 +30,7 @@ from ..names import TASKS
 from ..program.flow import Flow, Join, find_first, walk
 from ..program.writes import list_sends
 from ..task.task import Task
-from .state import Grouped, LiveState, StepChanges
+from .state import Grouped, LiveState, StepChanges, no_changes
 
 
 def late_work(machine: LiveState) -> dict[str, Late]:
@@ -53,8 +53,7 @@ def rename_late(
         names: their ids → the triggers, or the places of the Sends, by which they are pending.
         waited: of these triggers those that were pending before, too.
     """
-    fresh = StepChanges()
-    fresh.holding = set()
+    fresh = no_changes()
     for channel, ids in before.items():
         barrier = _barrier(machine.channels[channel])
         # Late is what only late work has triggered.

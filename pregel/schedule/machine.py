@@ -37,6 +37,7 @@ from .state import (
     StepChanges,
     copy_slots,
     group_by_channel,
+    no_changes,
 )
 
 if TYPE_CHECKING:
@@ -359,7 +360,7 @@ class Machine(LiveState):
                 self._adopt(choose(self, never))
             started, lost = open_.starting, self.find_losers(tasks)
             expiring = expiring.difference(self.held_triggers())
-        fresh = StepChanges()
+        fresh = StepChanges()  # not `no_changes` (benchmark P1)
         fresh.holding = set()
         # Consumed before the writes: a join that a task of this step writes again starts over, and
         # must not lose that write.
@@ -468,8 +469,7 @@ class Machine(LiveState):
         """
         if self.open is not None:
             self.requeue_all()
-        fresh = StepChanges()
-        fresh.holding = set()
+        fresh = no_changes()
         self._consume(discarded, fresh)
         self._update(group_by_channel(writes), fresh, (), self.expiring)
         if self.program.flow is not None:
@@ -494,8 +494,7 @@ class Machine(LiveState):
             tasks: what the update writes, as tasks of the nodes that it speaks for.
             keep: the pending tasks that stay pending.
         """
-        fresh = StepChanges()
-        fresh.holding = set()
+        fresh = no_changes()
         flow = self.program.flow
         waves = set() if flow is None else {join.channel for join in flow.joins}
         awake = [
@@ -526,8 +525,7 @@ class Machine(LiveState):
         if self.program.kinds.finishers:
             # If nothing else can run, all deferred nodes are woken. Else only those stay awake that
             # had been woken before: the update's writes have put them back to sleep.
-            fresh = StepChanges()
-            fresh.holding = set()
+            fresh = no_changes()
             if keep or self.plan(coerce=False):
                 self.finish_channels(fresh, awake)
             else:
@@ -651,8 +649,7 @@ class Machine(LiveState):
     def apply_writes(self, writes: Sequence[Pair]) -> None:
         """Fold in writes that belong to no superstep (a `Command` given as input, or a post):
         nothing expires, and no step is taken."""
-        fresh = StepChanges()
-        fresh.holding = set()
+        fresh = no_changes()
         found = group_by_channel(writes)
         if TASKS in found and TASKS in self.expiring:
             # Sends that wait already keep their places before the new ones.

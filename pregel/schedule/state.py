@@ -29,8 +29,8 @@ class StepChanges(dict[str, Channel]):
     """What an update changes: channel → the copy that takes its place.
 
     Attributes:
-        holding: those that hold a value then. Whoever makes this sets it: an `__init__` would be a
-            call in each superstep (benchmark P1).
+        holding: those that hold a value then. `no_changes` sets it, as an `__init__` would be a
+            call in each superstep.
     """
 
     __slots__ = ("holding",)
@@ -44,6 +44,13 @@ class StepChanges(dict[str, Channel]):
             self.holding.add(name)
         else:
             self.holding.discard(name)
+
+
+def no_changes() -> StepChanges:
+    """Return changes to which others are added."""
+    fresh = StepChanges()
+    fresh.holding = set()
+    return fresh
 
 
 class LiveState:
@@ -394,8 +401,7 @@ class LiveState:
 
     def wake(self, names: Iterable[str]) -> None:
         """Let these channels hold what waits for the end."""
-        fresh = StepChanges()
-        fresh.holding = set()
+        fresh = no_changes()
         self.finish_channels(fresh, names)
         if fresh:
             self.put(fresh)
