@@ -199,7 +199,7 @@ class AsyncDriver(Driver):
             nodes = [task.node for task in tasks] or program.nodes.values()
             if not any(node.call.coro is not None for node in nodes):
                 most = MAX_THREADS
-        limit = self.run.settings.max_concurrency or most
+        limit = self.run.settings.config.get("max_concurrency") or most
         return AsyncBatch(self._race if races else self._execute, tasks, limit, self.end, stops)
 
     def _race(self, task: Task) -> Coroutine[Any, Any, None]:
@@ -301,7 +301,7 @@ class AsyncCalls(Calls):
 
     async def _awork(self, parent: Task, child: Task) -> Any:
         """Run a call on the loop, and return or raise what it did."""
-        limit = self.run.settings.max_concurrency
+        limit = self.run.settings.config.get("max_concurrency")
         if limit:
             async with self._semaphores.setdefault(parent.id, asyncio.Semaphore(limit)):
                 await arun_steps(self._run_call(child, AWAITS))

@@ -263,7 +263,7 @@ class Driver:
                 raise limit.expire()
         # Tasks that end together are recorded in one transaction instead of one each. Where they
         # run one after the other, which ends are seen together is chance.
-        together = limit is None and run.settings.max_concurrency != 1
+        together = limit is None and not run.settings.one_at_a_time
         if batch.ended and together and (run.records_early or effect.races is not None):
             batch.gather()
         effect.finished = self._take_ended(batch)

@@ -204,7 +204,7 @@ class Calls:
     def _limiter(self, parent: Task) -> Callable[[Callable[[], None]], None]:
         """How a call is let in: `max_concurrency` counts the calls of one parent, so that none can
         wait for its own."""
-        limit = self.run.settings.max_concurrency
+        limit = self.run.settings.config.get("max_concurrency")
         if not limit:
             return POOL.submit
         return self._limiters.setdefault(parent.id, Limiter(limit)).submit

@@ -66,7 +66,7 @@ class ThreadDriver(Driver):
         copy_context().run(self._execute, task)
 
     def make_batch(self, tasks: Sequence[Task]) -> ThreadBatch[Task]:
-        limit = self.run.settings.max_concurrency or MAX_THREADS
+        limit = self.run.settings.config.get("max_concurrency") or MAX_THREADS
         races = self._racers is not None or self.run.program.starts_ready
         execute = self._race if races else self._execute
         return ThreadBatch(execute, tasks, limit, self.end)

@@ -95,7 +95,7 @@ def _take_steps(progress: LoopProgress) -> Effects:
     # Where several run, somebody may look before all have ended.
     watched, straight = run.watched or output.live, rounds and not run.ledger
     shown = bool(output.streams)
-    if not rounds and run.settings.max_concurrency == 1:
+    if not rounds and run.settings.one_at_a_time:
         progress.serial_queue = []
     starting = [] if rounds else (yield from _resume_open(progress))
     moved = True  # nothing has started in this state yet

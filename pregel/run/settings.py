@@ -154,7 +154,7 @@ class Settings:
     __slots__ = (
         "cache", "config", "context", "control", "deadline", "durability", "ending",
         "executor", "given", "graph", "inbox", "interrupt_after", "interrupt_before", "limit",
-        "max_concurrency", "observers", "on_failure", "program", "serde", "step_timeout", "store",
+        "observers", "on_failure", "program", "serde", "step_timeout", "store",
     )  # fmt: skip
 
     def __init__(
@@ -183,7 +183,6 @@ class Settings:
         self.store: Final[Any] = outer.store if graph.store is None else graph.store
         self.cache: Final[Any] = outer.cache if graph.cache is None else graph.cache
         self.deadline: Final = config.get("deadline")
-        self.max_concurrency: Final = config.get("max_concurrency")
         self.control: Final[RunControl] = _choose_control(self.deadline, call, outer)
         self.ending: Final[Ending] = outer.ending or Ending()
         self.on_failure: Final[OnFailure] = call.on_failure or graph.on_failure or outer.on_failure
@@ -207,6 +206,11 @@ class Settings:
         # Graphs inside leave what is posted to the whole thread to the outermost.
         self.inbox: Final = graph.inbox and thread.saver is not None and not thread.ns
         self.serde: Final = graph.serde if thread.saver is None else thread.saver.serde
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether tasks run one after another."""
+        return self.config.get("max_concurrency") == 1
 
 
 class Outermost(NamedTuple):
