@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, cached_property, wraps
-from itertools import count
 from typing import (
     Annotated,
     Any,
@@ -258,6 +258,8 @@ class _Calls:
         if self.takes_key:
             kwargs = {KEY: effect_id(task.runtime.idempotency_key, KEY, key), **kwargs}
         call = _Call(self, task, key, args, kwargs, arguments)
+        if call.result is not None and call.result.known:
+            return call.result.known[0]
         try:
             return (yield from (call.repeatable() if kind == "keyed" else call.irreversible()))
         except Exception:
@@ -272,6 +274,7 @@ class _Calls:
         return {name: value for name, value in given.items() if name not in self._ignored}
 
 
+@dataclass(eq=False)
 class _Call:
     """One call of such a function by a task.
 
@@ -279,19 +282,16 @@ class _Call:
         arguments: by the names of their parameters.
     """
 
-    def __init__(
-        self,
-        calls: _Calls,
-        task: Any,
-        key: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        arguments: dict[str, Any],
-    ) -> None:
-        self.calls, self.task, self.key = calls, task, key
-        self.args, self.kwargs, self.arguments = args, kwargs, arguments
-        self.result = self._record("") if calls.recorded else None
-        self.undo: UndoNote | None = None
+    calls: _Calls
+    task: Any
+    key: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    arguments: dict[str, Any]
+    undo: UndoNote | None = None
+
+    def __post_init__(self) -> None:
+        self.result = self._record("") if self.calls.recorded else None
 
     def _note(self) -> Steps:
         """Record how the call is undone, before it is made."""
@@ -321,9 +321,7 @@ class _Call:
         return result
 
     def repeatable(self) -> Steps:
-        """Make the call unless its result is recorded."""
-        if self.result is not None and self.result.known:
-            return self.result.known[0]
+        """Make the call."""
         yield from self._note()
         try:
             result = yield self._make()
@@ -333,12 +331,12 @@ class _Call:
         return (yield from self._keep(result))
 
     def irreversible(self) -> Steps:
-        """Make the call unless it has been made, or may have been."""
-        if self.result is not None and self.result.known:
-            return self.result.known[0]
+        """Make the call unless it may have been made."""
         if f"{self.key} failed" in self.task.current.once_keys:
             raise self._unknown("in this attempt")
-        for number in count(1):
+        number = 0
+        while True:
+            number += 1
             begun = self._record(f" begun {number}")
             error: Exception | None = None
             if begun.known:
@@ -359,12 +357,10 @@ class _Call:
             result = yield from self._find_out(number, began, error)
             if result is not _TRY_AGAIN:
                 return (yield from self._keep(result))
-        raise AssertionError("unreachable")
 
     def _find_out(self, number: int, began: str, error: Exception | None) -> Steps:
         """The result of a call whose outcome is unknown, or `_TRY_AGAIN`."""
         declared = self.calls.declared
-        happened: Any = None
         if error is not None and isinstance(error, declared.not_done):
             yield from self._not_done(number, error)
         if declared.probe is not None:
