@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import builtins
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from types import MemberDescriptorType
 from typing import Any
@@ -236,58 +237,47 @@ class _OpenErrors(threading.local):
 _open_errors = _OpenErrors()
 
 
-class ErrorChain:
-    """An error and those that its causes and contexts lead to, each once. Enter it to store what
-    they hold.
+@contextmanager
+def open_chain(
+    error: BaseException,
+) -> Iterator[tuple[list[BaseException], list[bool], list[list[Any]]]]:
+    """Find an error and those that its causes and contexts lead to, each once; in this context they
+    are stored.
 
-    Attributes:
-        errors: these, from the error itself on.
-        whole: which of them are to be stored with all they hold. Not: one that is being stored
-            further out, where it is whole, and what comes after `MOST_ERRORS`.
-        links: for each the place of its cause, that of its context, and whether the context is
-            suppressed.
+    Yields:
+        These, from the error itself on. Which of them are to be stored with all they hold: not one
+        that is being stored further out, where it is whole, and what comes after `MOST_ERRORS`. For
+        each the place of its cause, that of its context, and whether the context is suppressed.
     """
+    errors, places = [error], {id(error): 0}
+    whole: list[bool] = []
+    links: list[list[Any]] = []
 
-    def __init__(self, error: BaseException) -> None:
-        self.errors: list[BaseException] = [error]
-        self.whole: list[bool] = []
-        self.links: list[list[Any]] = []
-        places = {id(error): 0}
-        # The outermost begins to count; errors inside errors share its allowance.
-        if not _open_errors.open:
-            _open_errors.left = MOST_ERRORS
-        for each in self.errors:  # which grows
-            # An error that is being stored further out is named only, or the two would hold each
-            # other for ever.
-            is_whole = id(each) not in _open_errors.open and (
-                each is error or _open_errors.left > 0
-            )
-            self.whole.append(is_whole)
-            _open_errors.left -= each is not error
-            cause, context = (each.__cause__, each.__context__) if is_whole else (None, None)
-            self.links.append(
-                [
-                    self._place(cause, places),
-                    self._place(context, places),
-                    each.__suppress_context__,
-                ]
-            )
-
-    def _place(self, error: BaseException | None, places: dict[int, int]) -> int | None:
-        if error is None:
+    def place_of(found: BaseException | None) -> int | None:
+        if found is None:
             return None
-        if id(error) not in places:
-            places[id(error)] = len(self.errors)
-            self.errors.append(error)
-        return places[id(error)]
+        if id(found) not in places:
+            places[id(found)] = len(errors)
+            errors.append(found)
+        return places[id(found)]
 
-    def __enter__(self) -> ErrorChain:
-        self._opened = {id(each) for each in self.errors} - _open_errors.open
-        _open_errors.open |= self._opened
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _open_errors.open -= self._opened
+    # The outermost begins to count; errors inside errors share its allowance.
+    if not _open_errors.open:
+        _open_errors.left = MOST_ERRORS
+    for each in errors:  # which grows
+        # An error that is being stored further out is named only, or the two would hold each
+        # other for ever.
+        is_whole = id(each) not in _open_errors.open and (each is error or _open_errors.left > 0)
+        whole.append(is_whole)
+        _open_errors.left -= each is not error
+        cause, context = (each.__cause__, each.__context__) if is_whole else (None, None)
+        links.append([place_of(cause), place_of(context), each.__suppress_context__])
+    opened = {id(each) for each in errors} - _open_errors.open
+    _open_errors.open |= opened
+    try:
+        yield errors, whole, links
+    finally:
+        _open_errors.open -= opened
 
 
 def _link(errors: list[BaseException], links: list[list[Any]]) -> None:

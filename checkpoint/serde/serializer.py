@@ -31,7 +31,7 @@ from .codec import (
     key_of,
 )
 from .delta import Blob
-from .error_codec import BUILTIN_ERRORS, ErrorChain, describe, parts_of, restore
+from .error_codec import BUILTIN_ERRORS, describe, open_chain, parts_of, restore
 from .library_codecs import find_codec, find_codec_named, loading_advice
 from .list_encoder import ListEncoder
 from .msgpack import OPTIONS, Ext, packb, unpackb
@@ -279,14 +279,14 @@ class Serializer:
         return payload
 
     def _encode_error(self, error: BaseException, level: int) -> bytes:
-        with ErrorChain(error) as chain:
+        with open_chain(error) as (errors, whole, links):
             states = [
-                self._error_state(each, level, whole)
-                for each, whole in zip(chain.errors, chain.whole, strict=True)
+                self._error_state(each, level, is_whole)
+                for each, is_whole in zip(errors, whole, strict=True)
             ]
         # Most errors have no cause and no context: they are stored without the list of links.
-        if chain.links != [_NO_LINKS]:
-            return self._pack([*states[0], chain.links, states[1:]], level)
+        if links != [_NO_LINKS]:
+            return self._pack([*states[0], links, states[1:]], level)
         return self._pack(states[0], level)
 
     def _error_state(self, error: BaseException, level: int, whole: bool) -> list[Any]:

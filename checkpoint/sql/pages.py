@@ -137,13 +137,8 @@ def _read_wanted(
 ) -> tuple[dict[int, StoredCheckpoint], int]:
     """Return the wanted checkpoints among the rows of a page, by sequence, and how many bytes of
     values were read for them."""
-    states = _States(session, listed, rows)
-    read: dict[int, StoredCheckpoint] = {}
+    read = _read_states(session, listed, rows, wanted)
     size = 0
-    # Oldest first, since each state is made from the previous one.
-    for row, body in reversed(rows):
-        if row.seq in wanted:
-            read[row.seq] = StoredCheckpoint(row, body, states.state_of(row.seq), [])
     for id in {each.row.namespace_id: None for each in read.values()}:
         own = [each for each in reversed(rows) if each[0].namespace_id == id]
         chosen = [read[row.seq] for row, _ in own if row.seq in read]
@@ -151,45 +146,39 @@ def _read_wanted(
     return read, size
 
 
-class _States:
-    """The states of the checkpoints of a page, each made from the one it links to if that is on the
-    page too."""
-
-    def __init__(
-        self, session: SqlSession, keys: Mapping[int, ThreadKey], rows: Sequence[Row]
-    ) -> None:
-        self._session, self._keys = session, keys
-        self._rows = {each[0].seq: each for each in rows}
-        self._known: dict[int, MaterializedState] = {}
-
-    def state_of(self, seq: int) -> MaterializedState:
-        """Return the state at a checkpoint of the page; its values are not read."""
-        row, _ = self._rows[seq]
-        key = self._keys[row.namespace_id]
+def _read_states(
+    session: SqlSession, keys: Mapping[int, ThreadKey], rows: Sequence[Row], wanted: Collection[int]
+) -> dict[int, StoredCheckpoint]:
+    """Return the wanted checkpoints of a page, by sequence; their values are not read. The state of
+    each is made from that of the one it links to, if that is on the page too."""
+    on_page = {each[0].seq: each for each in rows}
+    states: dict[int, MaterializedState] = {}
+    read: dict[int, StoredCheckpoint] = {}
+    for row, body in reversed(rows):
+        if row.seq not in wanted:
+            continue
+        key, at = keys[row.namespace_id], row
         path: list[Row] = []  # from here back to a known state, or to the end of the page
-        state: MaterializedState | None = None
-        while True:
-            state = self._known.get(row.seq)
-            if state is not None:
-                break
-            path.append((row, self._rows[row.seq][1]))
-            if row.link is None:
-                break
-            before = self._rows.get(row.link)
-            parent = (row.namespace_id, row.parent_id)
+        while (state := states.get(at.seq)) is None:
+            before = None if at.link is None else on_page.get(at.link)
+            parent = (at.namespace_id, at.parent_id)
             # The row that it builds on is on another page, or the index is damaged, which
             # `materialize` reports.
-            if before is None or (before[0].namespace_id, before[0].checkpoint_id) != parent:
-                chain = read_chain(self._session, row)
-                state, body = materialize(key, chain)
-                self._known[row.seq] = state
-                path.pop()
+            if at.link is not None and (
+                before is None or (before[0].namespace_id, before[0].checkpoint_id) != parent
+            ):
+                state, _ = materialize(key, read_chain(session, at))
+                states[at.seq] = state
                 break
-            row = before[0]
-        for row, body in reversed(path):
-            state = self._known[row.seq] = next_state(state, key, row, body)
+            path.append(on_page[at.seq])
+            if before is None:
+                break
+            at = before[0]
+        for each in reversed(path):
+            state = states[each[0].seq] = next_state(state, key, *each)
         assert state is not None
-        return state
+        read[row.seq] = StoredCheckpoint(row, body, state, [])
+    return read
 
 
 def _fill(

@@ -3,7 +3,7 @@ All user data is bound; user text never becomes SQL."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -468,7 +468,7 @@ Copies = Sequence[tuple[ThreadKey, int, ThreadKey, int]]
 def copy_namespaces(session: SqlSession, pairs: Copies) -> None:
     """Copy whole namespaces, including the order among all their checkpoints."""
     copies = [_NamespaceCopy(session, *pair) for pair in pairs]
-    work = [(owner, copy) for copy in copies for owner in copy.owners()]
+    work = [(owner, copy) for copy in copies for owner in copy.owners]
     # In a copy, values whose checkpoint is gone have owners below zero, the oldest the highest.
     # They come first, since others build on them.
     for owner, copy in sorted(work, key=lambda each: (each[0] > 0, abs(each[0]))):
@@ -478,7 +478,12 @@ def copy_namespaces(session: SqlSession, pairs: Copies) -> None:
 
 
 class _NamespaceCopy:
-    """The copy of one namespace, while it is made."""
+    """The copy of one namespace, while it is made.
+
+    Attributes:
+        owners: the checkpoints, and the owners of values whose checkpoints are gone, each with the
+            channels whose long values it has written.
+    """
 
     def __init__(
         self, session: SqlSession, key: ThreadKey, source: int, to: ThreadKey, target: int
@@ -486,23 +491,19 @@ class _NamespaceCopy:
         self._session, self._key, self._source = session, key, source
         self._to, self._target = to, target
         self._rows = {row.seq: row for row in read_rows(session, key, source)}
-        self._owners: dict[int, list[str]] = {seq: [] for seq in self._rows}
+        self.owners: dict[int, list[str]] = {seq: [] for seq in self._rows}
         for owner, channel, _ in session.rows("all_values", source):
-            self._owners.setdefault(owner, []).append(channel)
+            self.owners.setdefault(owner, []).append(channel)
         # Values can outlive the checkpoints that wrote them; such owners get numbers that no
         # checkpoint has.
-        self._lost = count(min([0, *self._owners]) - 1, -1)
+        self._lost = count(min([0, *self.owners]) - 1, -1)
         self._moved: dict[tuple[int, str], tuple[int, bytes]] = {}  # → owner and digest in the copy
         self._seqs: dict[int, int] = {}
-
-    def owners(self) -> Iterable[int]:
-        """Return the checkpoints, and the owners of values whose checkpoints are gone."""
-        return self._owners
 
     def move(self, owner: int) -> None:
         """Copy one checkpoint with the values it wrote; everything that they build on has already
         been copied."""
-        values = [self._copy_value(owner, channel) for channel in self._owners[owner]]
+        values = [self._copy_value(owner, channel) for channel in self.owners[owner]]
         row = self._rows.get(owner)
         seq = next(self._lost) if row is None else self._copy_checkpoint(row)
         for _, channel, base, data in values:

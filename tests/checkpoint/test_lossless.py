@@ -38,7 +38,7 @@ from stategraph.checkpoint import (
     UnserializableError,
 )
 from stategraph.checkpoint.serde.class_codecs import slots_of
-from stategraph.checkpoint.serde.error_codec import MOST_ERRORS, ErrorChain
+from stategraph.checkpoint.serde.error_codec import MOST_ERRORS, open_chain
 
 # -- what Python can see in a value ---------------------------------------------------------------------------------
 
@@ -150,9 +150,10 @@ def test_groups_that_lead_back_to_each_other_stay_small():
 
 def test_after_a_failure_the_next_error_is_stored_whole():
     error = raised(KeyError("in"), ValueError("out"))
-    with pytest.raises(RuntimeError), ErrorChain(error):
+    with pytest.raises(RuntimeError), open_chain(error):
         raise RuntimeError
-    assert ErrorChain(error).whole == [True, True]
+    with open_chain(error) as (_, whole, _):
+        assert whole == [True, True]
 
 
 # -- subclasses ---------------------------------------------------------------------------------------------------------
