@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from weakref import WeakSet
 
 if TYPE_CHECKING:
@@ -258,11 +258,7 @@ class Closable(AsyncCaller):
         self._end_threads()
 
 
-class _HasClose(Protocol):
-    def close(self) -> None: ...
-
-
-Opened = TypeVar("Opened", bound=_HasClose)
+Opened = TypeVar("Opened", bound=Closable)
 
 
 class Opening(Generic[Opened]):

@@ -55,30 +55,6 @@ Choose = Callable[[Sequence[Row]], Collection[str]]
 """Takes checkpoints, oldest first; returns the ids of those to keep."""
 
 
-def choose_by_limits(
-    limits: RetentionLimits,
-    kept: dict[str, Collection[str]],
-    checkpoint_ns: str,
-    loads: Callable[[Blob], Any],
-) -> Choose:
-    """Return a function that chooses which checkpoints of a namespace stay; see
-    `RetentionLimits.choose_kept`."""
-
-    def choose(rows: Sequence[Row]) -> Collection[str]:
-        bodies = {row.checkpoint_id: body for row, body in rows}
-
-        @cache
-        def metadata_of(id: str) -> Mapping[str, Any]:
-            return loads(bodies[id].metadata)  # type: ignore[no-any-return]
-
-        made = [(id, body.ts) for id, body in bodies.items()]
-        return limits.choose_kept(
-            checkpoint_ns, made, kept, metadata_of, partial(_find_origins, rows)
-        )
-
-    return choose
-
-
 def _find_origins(rows: Sequence[Row], id: str) -> set[str]:
     """Return the checkpoints at which the tasks were started that are still running at this one."""
     tables = []
@@ -479,9 +455,28 @@ class SqlPruner(SqlReader):
         kept: dict[str, Collection[str]] = {}
         # Outer graphs first: which checkpoints of a nested graph stay depends on them.
         for namespace in sorted(namespaces, key=lambda each: len(each.checkpoint_ns)):
-            name = namespace.checkpoint_ns
-            choose = choose_by_limits(limits, kept, name, self.serde.loads)
+            choose = partial(self._choose, limits, kept, namespace.checkpoint_ns)
             self._keep_only(session, namespace, choose)
+
+    def _choose(
+        self,
+        limits: RetentionLimits,
+        kept: dict[str, Collection[str]],
+        checkpoint_ns: str,
+        rows: Sequence[Row],
+    ) -> Collection[str]:
+        """Return the ids of the checkpoints of a namespace that stay; see
+        `RetentionLimits.choose_kept`."""
+        loads, bodies = self.serde.loads, {row.checkpoint_id: body for row, body in rows}
+
+        @cache
+        def metadata_of(id: str) -> Mapping[str, Any]:
+            return loads(bodies[id].metadata)  # type: ignore[no-any-return]
+
+        made = [(id, body.ts) for id, body in bodies.items()]
+        return limits.choose_kept(
+            checkpoint_ns, made, kept, metadata_of, partial(_find_origins, rows)
+        )
 
     def _prune_long(self, thread_id: str, limits: RetentionLimits) -> Iterator[float]:
         """Prune a thread in several transactions. It is consistent after each of them."""
@@ -495,8 +490,7 @@ class SqlPruner(SqlReader):
             rows[namespace.id] = yield from self._read_light(namespace)
         kept: dict[str, Collection[str]] = {}
         for namespace in found:
-            choose = choose_by_limits(limits, kept, namespace.checkpoint_ns, self.serde.loads)
-            left = choose(rows[namespace.id])
+            left = self._choose(limits, kept, namespace.checkpoint_ns, rows[namespace.id])
             if len(left) < len(rows[namespace.id]):
                 yield from self._drop_in_steps(namespace, rows[namespace.id], left)
 
