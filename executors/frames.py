@@ -74,11 +74,6 @@ class Frames:
         self._unsent: deque[memoryview] = deque()
         self._unread = bytearray()
 
-    @property
-    def closed(self) -> bool:
-        """Whether this end was closed."""
-        return self._end.fileno() < 0
-
     def close(self) -> None:
         """Close this end, here only: a process that shares it keeps it."""
         self._end.close()

@@ -222,7 +222,6 @@ class PostgresStore(SqlStore):
         self._options |= {"pool_size": pool_size, "timeout": timeout}
         self._server = Server(conn, "store", MIGRATIONS, pool_size=pool_size, timeout=timeout)
         self._mine = threading.local()
-        self._tables: _Tables | None = None
 
     def setup(self) -> None:
         """Create the table or migrate it. The first use of the store does so too; further calls do
@@ -249,11 +248,7 @@ class PostgresStore(SqlStore):
         including its password and schema. A subclass whose `__init__` takes other arguments must
         override it."""
         address, local = self._server.address()
-        if self._tables is None:
-            self._tables = _Tables(
-                type(self), address, this_network() if local else None, self._options
-            )
-        return self._tables
+        return _Tables(type(self), address, this_network() if local else None, self._options)
 
     _find_text, _namespaces_text, _dialect = _FIND, _NAMESPACES, _DIALECT
 

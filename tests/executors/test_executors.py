@@ -486,7 +486,7 @@ def test_an_executor_that_is_closed_while_a_worker_starts_leaves_none(drive, mon
     with pytest.raises(RuntimeError, match="is closed"):
         drive.invoke(row(where, executor=pool), {})
     (worker,) = started
-    assert worker.process.poll() is not None and worker.frames.closed
+    assert worker.process.poll() is not None and worker.frames._end.fileno() < 0
 
 
 def test_a_child_of_a_fork_has_workers_of_its_own(processes):
@@ -495,7 +495,7 @@ def test_a_child_of_a_fork_has_workers_of_its_own(processes):
     end, theirs = multiprocessing.Pipe()
 
     def run():
-        theirs.send((app.invoke({})["log"][0], [worker.frames.closed for worker in processes_module._inherited]))
+        theirs.send((app.invoke({})["log"][0], [worker.frames._end.fileno() < 0 for worker in processes_module._inherited]))
 
     child = multiprocessing.get_context("fork").Process(target=run)
     child.start()
