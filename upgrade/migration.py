@@ -43,7 +43,7 @@ from ..pregel.program.version import (
     rename_node,
     rename_send,
 )
-from ..pregel.run.ledger import describe_kept
+from ..pregel.run.ledger import TaskRecord, describe_kept
 from ..pregel.schedule.slots import find_under_way
 from ..pregel.task.ids import task_id
 from ..pregel.task.interrupts import TASK, identity_of, task_digits
@@ -325,6 +325,29 @@ class Migration:
         undone = {id: _undo(each) for id, each in {"": steps, **later}.items()}
         converted = found._replace(checkpoint=checkpoint, pending_writes=writes)
         return converted._replace(pending_writes=_keep_ids(converted, program, undone))
+
+    def find_former_ids(self, ns: str, ledger: Mapping[str, TaskRecord]) -> dict[str, str]:
+        """Return the ids that questions had under former names of their nodes, as the graphs around
+        have shown them, each with the one that the question has now.
+
+        Args:
+            ns: the namespace of the graph that asks.
+            ledger: its tasks, converted.
+        """
+        former: dict[str, str] = {}
+        for id, known in ledger.items():
+            for end in {question.id[TASK] for question in known.waiting}:
+                names = {new for _, new in self._nodes if task_digits(child_ns(ns, new, id)) == end}
+                for old, new in reversed(self._nodes):
+                    if new in names:
+                        names.add(old)
+                        digits = task_digits(child_ns(ns, old, id))
+                        former |= {
+                            digits + identity_of(each.id): each.id
+                            for each in known.waiting
+                            if each.id[TASK] == end
+                        }
+        return former
 
     def _find_steps(
         self, known: dict[str, int], is_retyped: Callable[[str], bool]

@@ -417,6 +417,19 @@ class Ledger(dict[str, TaskRecord]):
             if old in self.brought:
                 self.brought[new] = self._take_out(old)
 
+    def follow(self, ids: Mapping[str, str]) -> None:
+        """Bind the answers of the calls around this one to the ids that its questions have now:
+        there they are known by those that they had before a node was renamed.
+
+        Args:
+            ids: old → new.
+        """
+        for ledger in self._outwards():
+            ledger.move(ids)
+            if ledger._parent is not None:
+                answers = ledger._parent.known_answers()
+                answers.update({new: answers[old] for old, new in ids.items() if old in answers})
+
     def begin_claim(self, beside: str | None) -> None:
         """Note that what was brought is claimed beside this checkpoint."""
         self.beside = beside

@@ -139,6 +139,9 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> None:
     mine = apply_migration(found, program, run.settings.graph.migrate)
     ledger = run.ledger
     ledger.load(mine.pending_writes or ())
+    find_former = getattr(run.settings.graph.migrate, "find_former_ids", None)
+    if find_former is not None:
+        ledger.follow(find_former(run.ns, ledger))
     step = mine.metadata["step"] + 1
     machine = Machine(program, mine.checkpoint, step, ledger.find_carried(), open_tasks)
     in_place = ns_of(mine.config) == run.ns

@@ -339,6 +339,27 @@ def test_the_handler_of_a_renamed_node_continues(schedule, sent, apply, saver):
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("apply", [False, True])
+def test_an_answer_reaches_the_node_that_is_renamed_in_a_graph_inside(schedule, apply, saver):
+    """The graphs around it have shown the question under its former id."""
+
+    def graph(name, migrate=None):
+        builder = chain_of(Log, **{name: asks("1"), "again": asks("2")})
+        for around in ("in", "out"):
+            builder = chain_of(Log, **{around: builder.compile(schedule=schedule, migrate=migrate)})
+            migrate = None
+        return builder.compile(saver, schedule=schedule)
+
+    [asked] = graph("a").invoke(EMPTY, T, version="v2").interrupts
+    new = graph("c", Migration().rename_node("a", "b").rename_node("b", "c"))
+    if apply:
+        assert apply_migration(new, prove(new).verdicts[0])
+    [other] = new.invoke(Command(resume={asked.id: "yes"}), T, version="v2").interrupts
+    assert other.value == "2?"
+    assert new.invoke(Command(resume={other.id: "no"}), T)["log"] == [("1", "yes"), ("2", "no")]
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 def test_two_nodes_change_names(schedule, saver):
     def graph(first, second):
         return graph_of(Log, f"S>{first} S>{second}", **{first: asks("1"), second: asks("2")})
