@@ -18,6 +18,8 @@ from ..service import Service, validate
 
 LONGEST_SLEEP = 60.0
 """Seconds after which a change of the system clock is noticed."""
+PLANS = ("schedule", "timezone", "end_time", "enabled")
+"""What planned times follow from."""
 FIRED = "last_run_date"
 """On a schedule: the planned time that has begun a run last."""
 RETRY_SECONDS = 10.0
@@ -89,8 +91,9 @@ class Schedules(Handlers):
             new = {**old, **body.settings(), "updated_at": now()}
             new["payload"] = {**old["payload"], **body.run()}
             validate(RunBody, new["payload"])
-            moment = datetime.now(UTC)
-            new["next_run_date"] = _next(new["schedule"], new["timezone"], moment, new["end_time"])
+            if any(new[key] != old[key] for key in PLANS):  # else a time that is due stays so
+                at = datetime.now(UTC)
+                new["next_run_date"] = _next(new["schedule"], new["timezone"], at, new["end_time"])
             await self._put(new, old)
             return new
 
@@ -147,7 +150,9 @@ class Schedules(Handlers):
                 await self._records.replace("crons", id, record, moved)
                 return after
             return planned
-        due = check_cron(record["schedule"], record["timezone"]).last(planned, moment)
+        end = record["end_time"]
+        until = moment if end is None else min(moment, datetime.fromisoformat(end))
+        due = check_cron(record["schedule"], record["timezone"]).last(planned, until)
         moved[FIRED] = due.isoformat()
         if record.get(FIRED) == moved[FIRED]:  # before the clock was put back
             await self._records.replace("crons", id, record, moved)

@@ -105,6 +105,30 @@ async def test_a_schedule_that_meets_a_quota_is_logged_without_a_traceback(monke
         await until(lambda: runs_of(store))
 
 
+@pytest.mark.parametrize("end", ["2026-01-03T00:00:00Z", "2026-01-02T07:00:00+00:00"])
+async def test_what_was_missed_is_made_up_for_only_until_the_end(end):
+    store = WatchedStore()
+    async with asking(flow_app(store=store)) as client:
+        made = (await client.post("/runs/crons", json={**DAILY, "enabled": False})).json()
+        place, found = (ROOT, "crons"), made["cron_id"]
+        kept = store.get(place, found).value
+        store.put(place, found, {**kept, "enabled": True, "end_time": end, "next_run_date": LONG_AGO})
+        await client.post("/runs/crons", json=DAILY)
+        [run] = await until(lambda: runs_of(store))
+        assert run["run_id"] == f"{found}@2026-01-02T07:00:00Z"
+        assert (await client.get(f"/runs/crons/{found}")).json()["next_run_date"] is None
+
+
+async def test_a_planned_time_that_is_due_outlasts_a_change_of_the_input():
+    store = WatchedStore()
+    async with asking(flow_app(store=store)) as client:
+        found = (await client.post("/runs/crons", json=DAILY)).json()["cron_id"]
+        store.make_due(found)
+        await client.patch(f"/runs/crons/{found}", json={"input": {"log": ["y"]}})
+        [run] = await until(lambda: runs_of(store))
+        assert run["kwargs"]["input"] == {"log": ["y"]}
+
+
 @pytest.mark.parametrize(
     ("body", "says"),
     [
