@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -190,17 +190,28 @@ class Webhooks:
     async def _send(self, delivery: Record) -> None:
         id, tries = delivery["run_id"], delivery["tries"]
         wrong, may_retry = await self._try(delivery)
-        if wrong is None:
-            puts = await self._last_puts(delivery, {"status": "delivered", "tries": tries})
-        elif may_retry and tries <= len(PAUSES):
-            puts = [("webhooks", id, {**delivery, "next_at": _in(PAUSES[tries - 1])})]
-        else:
+        again: Record | None = None
+        became: Record = {"status": "delivered", "tries": tries}
+        if wrong is not None and may_retry and tries <= len(PAUSES):
+            again = {**delivery, "next_at": _in(PAUSES[tries - 1])}
+        elif wrong is not None:
             LOG.warning("the webhook of the run %s was given up: %s", id, wrong)
             became = {"status": "failed", "tries": tries, "error": wrong}
-            puts = await self._last_puts(delivery, became)
+
+        async def note() -> None:
+            """Write what becomes of the delivery, and if that is its end, note it on the run."""
+            puts: list[Put] = [("webhooks", id, again)]
+            seen: list[Put] = [("webhooks", id, delivery)]
+            thread_id = delivery["thread_id"]
+            run = None if again else await self._records.find("runs", id, thread_id)
+            if run is not None:
+                puts.append(("runs", id, {**run, "webhook": became}, thread_id))
+                seen.append(("runs", id, run, thread_id))
+            await self._records.put(*puts, seen=seen)
+
         # If a parked run has ended meanwhile, its new delivery must stay and be sent.
         with suppress(ItemChangedError):
-            await self._records.put(*puts, seen=[("webhooks", id, delivery)])
+            await self._records.repeat("runs", note)
 
     async def _try(self, delivery: Record) -> tuple[str | None, bool]:
         """Send a delivery once. Return the error, if any, and whether another attempt may help."""
@@ -221,16 +232,6 @@ class Webhooks:
         if 200 <= status < 300:
             return None, False
         return f"it answered {status}", status >= 500 or status in _RETRIED
-
-    async def _last_puts(self, delivery: Record, became: Mapping[str, Any]) -> list[Put]:
-        """Return what is written when nothing more will be sent: the outcome of the webhook in the
-        run's record, and the deletion of the delivery."""
-        run_id, thread_id = delivery["run_id"], delivery["thread_id"]
-        run = await self._records.find("runs", run_id, thread_id)
-        puts: list[Put] = [("webhooks", run_id, None)]
-        if run is not None:
-            puts.append(("runs", run_id, {**run, "webhook": dict(became)}, thread_id))
-        return puts
 
 
 async def _post(url: str, body: bytes) -> int:

@@ -109,6 +109,35 @@ async def test_what_is_written_while_the_same_run_is_sent_is_sent_as_well(receiv
     assert sent in (["success", "newer"], ["newer", "success"])
 
 
+class ForgetfulStore(InMemoryStore):
+    forgets = False
+
+    async def aget(self, namespace, key, **options):
+        found = await super().aget(namespace, key, **options)
+        if self.forgets and namespace[1] == "runs":
+            self.forgets = False
+            await self.adelete(namespace, key)
+        return found
+
+
+async def test_a_run_that_is_deleted_while_its_end_is_sent_stays_deleted(receiver, monkeypatch):
+    store, post = ForgetfulStore(), webhooks._post
+
+    async def post_and_forget(address, body: bytes) -> int:
+        status = await post(address, body)
+        store.forgets = True
+        return status
+
+    monkeypatch.setattr(webhooks, "_post", post_and_forget)
+    async with asking(app_of(receiver, store)) as client:
+        thread = await new_thread(client)
+        body = {"assistant_id": "flow", "input": {"log": []}, "webhook": receiver.place}
+        await client.post(f"/threads/{thread}/runs/wait", json=body)
+        while store.search(("stategraph_serve", "webhooks")):
+            await asyncio.sleep(0.01)
+    assert len(receiver.got) == 1 and not store.search(("stategraph_serve", "runs"))
+
+
 async def test_what_is_no_url_for_the_client_is_given_up_at_once(receiver):
     async with asking(app_of(receiver)) as client:
         told = (await run(client, f"{receiver.place}/{'x' * 70_000}"))["webhook"]
