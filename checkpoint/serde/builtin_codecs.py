@@ -208,108 +208,15 @@ def _zone(key: str) -> zoneinfo.ZoneInfo:
 
 # -- the table -------------------------------------------------------------------------------------
 
-Way = tuple[int, type, type, Callable[[Any], Any], Callable[[Any], Any], Style]
-"""(code, type, exact type of the encoded form, encode, decode, style)"""
-
-_WAYS: list[Way] = [
-    (codec.TUPLE, tuple, list, list, tuple, "items"),
-    (codec.MAP, dict, list, _flat, lambda flat: dict(_pairs(flat)), "pairs"),
-    (
-        codec.BIG_INT,
-        int,
-        bytes,
-        lambda value: value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True),
-        lambda data: int.from_bytes(data, "big", signed=True),
-        "value",
-    ),
-    (
-        codec.TEXT,
-        str,
-        bytes,
-        lambda text: text.encode("utf-8", "surrogatepass"),
-        lambda data: data.decode("utf-8", "surrogatepass"),
-        "value",
-    ),
-    (codec.BYTEARRAY, bytearray, bytes, bytes, bytearray, "value"),
-    (codec.SET, set, list, list, set, "elements"),
-    (codec.FROZENSET, frozenset, list, list, frozenset, "elements"),
-    # The length limit comes last, so that items keep their index in error paths.
-    (codec.DEQUE, deque, list, lambda d: [*d, d.maxlen], lambda s: deque(s[:-1], s[-1]), "items"),
-    (codec.DATETIME, datetime, list, _datetime_parts, _datetime, "value"),
-    (codec.DATE, date, list, lambda d: [d.year, d.month, d.day], _date, "value"),
-    (
-        codec.TIME,
-        time,
-        list,
-        lambda t: [t.hour, t.minute, t.second, t.microsecond, t.tzinfo, t.fold],
-        _time,
-        "value",
-    ),
-    (
-        codec.TIMEDELTA,
-        timedelta,
-        list,
-        lambda d: [d.days, d.seconds, d.microseconds],
-        lambda s: timedelta(*s),
-        "value",
-    ),
-    (
-        codec.TIMEZONE,
-        timezone,
-        list,
-        lambda zone: [*zone.__getinitargs__()],
-        lambda s: timezone(*s),
-        "value",
-    ),
-    (codec.ZONE, zoneinfo.ZoneInfo, str, _zone_key, _zone, "value"),
-    (
-        codec.UUID_,
-        UUID,
-        bytes,
-        _uuid_bytes,
-        lambda data: UUID(bytes=data[:16], is_safe=_SAFE_OF[data[16:]]),
-        "value",
-    ),
-    (codec.FRACTION, Fraction, list, lambda f: [f.numerator, f.denominator], _fraction, "value"),
-    (codec.COMPLEX, complex, list, lambda c: [c.real, c.imag], _complex, "value"),
-    (codec.RANGE, range, list, lambda r: [r.start, r.stop, r.step], lambda s: range(*s), "value"),
-    (codec.PATTERN, re.Pattern, list, _pattern_parts, _pattern, "value"),
-    (codec.ORDERED_DICT, OrderedDict, list, _flat_alone, lambda s: OrderedDict(_pairs(s)), "pairs"),
-    (
-        codec.DEFAULT_DICT,
-        defaultdict,
-        list,
-        _flat_defaultdict,
-        lambda s: defaultdict(FACTORIES[s.pop()], _pairs(s)),
-        "pairs",
-    ),
-    (codec.COUNTER, Counter, list, _flat_alone, _counter, "pairs"),
-    *(
-        (code, cls, str, str, cls, "value")
-        for code, cls in (
-            (codec.DECIMAL, Decimal),
-            (codec.PURE_POSIX_PATH, PurePosixPath),
-            (codec.POSIX_PATH, PosixPath),
-            (codec.PURE_WINDOWS_PATH, PureWindowsPath),
-            (codec.WINDOWS_PATH, WindowsPath),
-        )
-    ),
-    *(
-        (code, cls, str, _address_text, cls, "value")
-        for code, cls in (
-            (codec.IPV4, IPv4Address),
-            (codec.IPV6, IPv6Address),
-            (codec.IPV4_NETWORK, IPv4Network),
-            (codec.IPV6_NETWORK, IPv6Network),
-            (codec.IPV4_INTERFACE, IPv4Interface),
-            (codec.IPV6_INTERFACE, IPv6Interface),
-        )
-    ),
-]
-
-
-def _codec(way: Way) -> Codec:
-    code, cls, stored, encode, decode, style = way
+def _exact(
+    code: int,
+    cls: type,
+    stored: type,
+    encode: Callable[[Any], Any],
+    decode: Callable[[Any], Any],
+    style: Style = "value",
+) -> Codec:
+    """The codec of a built-in type, whose encoded form is of exactly the type `stored`."""
 
     def check_and_decode(state: Any) -> Any:
         if type(state) is not stored:
@@ -321,5 +228,109 @@ def _codec(way: Way) -> Codec:
     return Codec(cls, encode, check_and_decode, style, code, cls.__name__)
 
 
-BY_TYPE: dict[type, Codec] = {way[1]: _codec(way) for way in _WAYS}
-BY_CODE: dict[int, Codec] = {each.code: each for each in BY_TYPE.values()}
+_CODECS = [
+    _exact(codec.TUPLE, tuple, list, list, tuple, "items"),
+    _exact(codec.MAP, dict, list, _flat, lambda flat: dict(_pairs(flat)), "pairs"),
+    _exact(
+        codec.BIG_INT,
+        int,
+        bytes,
+        lambda value: value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True),
+        lambda data: int.from_bytes(data, "big", signed=True),
+    ),
+    _exact(
+        codec.TEXT,
+        str,
+        bytes,
+        lambda text: text.encode("utf-8", "surrogatepass"),
+        lambda data: data.decode("utf-8", "surrogatepass"),
+    ),
+    _exact(codec.BYTEARRAY, bytearray, bytes, bytes, bytearray),
+    _exact(codec.SET, set, list, list, set, "elements"),
+    _exact(codec.FROZENSET, frozenset, list, list, frozenset, "elements"),
+    # The length limit comes last, so that items keep their index in error paths.
+    _exact(
+        codec.DEQUE,
+        deque,
+        list,
+        lambda d: [*d, d.maxlen],
+        lambda s: deque(s[:-1], s[-1]),
+        "items",
+    ),
+    _exact(codec.DATETIME, datetime, list, _datetime_parts, _datetime),
+    _exact(codec.DATE, date, list, lambda d: [d.year, d.month, d.day], _date),
+    _exact(
+        codec.TIME,
+        time,
+        list,
+        lambda t: [t.hour, t.minute, t.second, t.microsecond, t.tzinfo, t.fold],
+        _time,
+    ),
+    _exact(
+        codec.TIMEDELTA,
+        timedelta,
+        list,
+        lambda d: [d.days, d.seconds, d.microseconds],
+        lambda s: timedelta(*s),
+    ),
+    _exact(
+        codec.TIMEZONE,
+        timezone,
+        list,
+        lambda zone: [*zone.__getinitargs__()],
+        lambda s: timezone(*s),
+    ),
+    _exact(codec.ZONE, zoneinfo.ZoneInfo, str, _zone_key, _zone),
+    _exact(
+        codec.UUID_,
+        UUID,
+        bytes,
+        _uuid_bytes,
+        lambda data: UUID(bytes=data[:16], is_safe=_SAFE_OF[data[16:]]),
+    ),
+    _exact(codec.FRACTION, Fraction, list, lambda f: [f.numerator, f.denominator], _fraction),
+    _exact(codec.COMPLEX, complex, list, lambda c: [c.real, c.imag], _complex),
+    _exact(codec.RANGE, range, list, lambda r: [r.start, r.stop, r.step], lambda s: range(*s)),
+    _exact(codec.PATTERN, re.Pattern, list, _pattern_parts, _pattern),
+    _exact(
+        codec.ORDERED_DICT,
+        OrderedDict,
+        list,
+        _flat_alone,
+        lambda s: OrderedDict(_pairs(s)),
+        "pairs",
+    ),
+    _exact(
+        codec.DEFAULT_DICT,
+        defaultdict,
+        list,
+        _flat_defaultdict,
+        lambda s: defaultdict(FACTORIES[s.pop()], _pairs(s)),
+        "pairs",
+    ),
+    _exact(codec.COUNTER, Counter, list, _flat_alone, _counter, "pairs"),
+    *(
+        _exact(code, cls, str, str, cls)
+        for code, cls in (
+            (codec.DECIMAL, Decimal),
+            (codec.PURE_POSIX_PATH, PurePosixPath),
+            (codec.POSIX_PATH, PosixPath),
+            (codec.PURE_WINDOWS_PATH, PureWindowsPath),
+            (codec.WINDOWS_PATH, WindowsPath),
+        )
+    ),
+    *(
+        _exact(code, cls, str, _address_text, cls)
+        for code, cls in (
+            (codec.IPV4, IPv4Address),
+            (codec.IPV6, IPv6Address),
+            (codec.IPV4_NETWORK, IPv4Network),
+            (codec.IPV6_NETWORK, IPv6Network),
+            (codec.IPV4_INTERFACE, IPv4Interface),
+            (codec.IPV6_INTERFACE, IPv6Interface),
+        )
+    ),
+]
+
+BY_TYPE: dict[type, Codec] = {each.cls: each for each in _CODECS}
+BY_CODE: dict[int, Codec] = {each.code: each for each in _CODECS}

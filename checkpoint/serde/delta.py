@@ -9,6 +9,7 @@ is exact because it is made from what is stored, not from the values.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -292,47 +293,36 @@ def _change_pieces(pieces: list[_Piece], delta: bytes | memoryview) -> list[_Pie
     length = sum(map(_piece_length, pieces))
     changed: list[_Piece] = []
     _add_piece(changed, new_opening)
-    cut = _Cut(pieces)
-    cut.skip(opening)
-    cut.take(front, changed)
+    left = deque(pieces)
+    _take(left, opening, [])
+    _take(left, front, changed)
     at = opening + front
     for out, added, same in zip(edits[::3], edits[1::3], edits[2::3], strict=True):
-        cut.skip(out)
+        _take(left, out, [])
         _add_piece(changed, added)
-        cut.take(same, changed)
+        _take(left, same, changed)
         at += out + same
     _add_piece(changed, middle)
-    cut.skip(length - back - at)
-    cut.take(back, changed)
+    _take(left, length - back - at, [])
+    _take(left, back, changed)
     return changed
 
 
-class _Cut:
-    """Goes through pieces once, from the first to the last."""
-
-    __slots__ = ("_at", "_index", "_pieces")
-
-    def __init__(self, pieces: list[_Piece]) -> None:
-        self._pieces, self._index, self._at = pieces, 0, 0
-
-    def skip(self, count: int) -> None:
-        """Leave so many bytes out."""
-        self.take(count, [])
-
-    def take(self, count: int, taken: list[_Piece]) -> None:
-        """Add the pieces of the next so many bytes to `taken`."""
-        while count > 0:
-            piece = self._pieces[self._index]
-            there = _piece_length(piece) - self._at
-            size = min(there, count)
+def _take(pieces: deque[_Piece], count: int, taken: list[_Piece]) -> None:
+    """Move the pieces of the next so many bytes to `taken`."""
+    while count > 0:
+        piece = pieces.popleft()
+        size = _piece_length(piece)
+        if size > count:
             if isinstance(piece, bytes):
-                _add_piece(taken, piece[self._at : self._at + size])
+                pieces.appendleft(piece[count:])
+                piece = piece[:count]
             else:
-                _add_piece(taken, (piece[0] + self._at, piece[0] + self._at + size))
-            count -= size
-            self._at += size
-            if size == there:
-                self._index, self._at = self._index + 1, 0
+                start, end = piece
+                pieces.appendleft((start + count, end))
+                piece = (start, start + count)
+        _add_piece(taken, piece)
+        count -= size
 
 
 def _piece_length(piece: _Piece) -> int:
