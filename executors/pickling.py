@@ -206,29 +206,22 @@ def _complaint(value: Any, shares_main: bool) -> str | None:
     return None
 
 
-def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+def _parts(value: Any) -> Iterable[tuple[str, Any]]:
     """The parts of a value that are pickled with it, each with its step of the path."""
     for cls, split in _SPLITTERS:
         if isinstance(value, cls):
             return split(value)
     if isinstance(value, type):
-        return iter(())
+        return ()
+    held = getattr(value, "__dict__", {})
     if is_dataclass(value):
-        return _split_fields(value)
-    return ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
+        held = {each.name: getattr(value, each.name, None) for each in fields(value)}
+    return ((f".{name}", part) for name, part in held.items())
 
 
 def _split_dict(value: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
     for key, part in value.items():
         yield f'["{key}"]' if isinstance(key, str) else f"[{key!r}]", part
-
-
-def _split_sequence(value: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    return ((f"[{index}]", part) for index, part in enumerate(value))
-
-
-def _split_fields(value: Any) -> Iterator[tuple[str, Any]]:
-    return ((f".{field.name}", getattr(value, field.name, None)) for field in fields(value))
 
 
 def _split_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
@@ -240,20 +233,12 @@ def _split_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
         yield f", which uses {name!r}", part
 
 
-def _split_method(method: MethodType) -> Iterator[tuple[str, Any]]:
-    yield ".__self__", method.__self__
-
-
-def _split_partial(found: partial[Any]) -> Iterator[tuple[str, Any]]:
-    yield from ((".func", found.func), (".args", found.args), (".keywords", found.keywords))
-
-
-_SPLITTERS: tuple[tuple[Any, Callable[[Any], Iterator[tuple[str, Any]]]], ...] = (
+_SPLITTERS: tuple[tuple[Any, Callable[[Any], Iterable[tuple[str, Any]]]], ...] = (
     (dict, _split_dict),
-    ((list, tuple), _split_sequence),
+    ((list, tuple), lambda value: ((f"[{index}]", part) for index, part in enumerate(value))),
     (FunctionType, _split_function),
-    (MethodType, _split_method),
-    (partial, _split_partial),
+    (MethodType, lambda method: [(".__self__", method.__self__)]),
+    (partial, lambda found: [(f".{n}", getattr(found, n)) for n in ("func", "args", "keywords")]),
 )
 
 
