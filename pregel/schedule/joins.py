@@ -155,6 +155,9 @@ class BarrierTransition:
             self.starting = frozenset(open_.starting)
             self.left_joins = frozenset(consumed)
             self.waiting_sends = open_.waiting_sends or {}
+        elif keep is not None and machine.program.starts_ready:  # the edit starts their targets
+            self.left_joins = frozenset(consumed)
+            self.waiting_sends = {task.path[1]: task.send for task in keep if task.send is not None}
         # join → the tasks that are late for it
         self.late_tasks: dict[str, set[int]] = {}
         for join in self.flow.joins:

@@ -3,7 +3,8 @@
 import pytest
 from kit import flow_graphs
 from kit.flow_cases import CASES
-from kit.graphs import EMPTY
+from kit.graphs import EMPTY, Log, graph_of
+from kit.pausing_graphs import asks, fails
 from kit.ready_graphs import (
     ends_by,
     ends_in,
@@ -14,7 +15,7 @@ from kit.ready_graphs import (
     times,
 )
 
-from stategraph import Command, InMemorySaver, Overwrite, interrupt
+from stategraph import START, Command, InMemorySaver, Overwrite, Send, interrupt
 
 CONFIG = {"configurable": {"thread_id": "t"}, "recursion_limit": 40}
 pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
@@ -82,6 +83,19 @@ def test_what_is_late_is_late_after_an_edit(drive):
     assert state.next == ("b",)
     result = drive.invoke(app, Command(resume="yes"), CONFIG)
     assert [text for _, text in result["log"]] == ["a", "d(a)", "c", "b"]
+
+
+@pytest.mark.parametrize("wait", ["any", 1])
+@pytest.mark.parametrize("sent", [False, True])
+def test_an_update_as_the_target_that_has_failed_ends_its_wave(drive, wait, sent, local_saver):
+    """What runs beside it comes too late for the join, as it does if the target succeeds."""
+    builder = graph_of(Log, "S>b q>a", q=asks("q"), d=fails("d", 1)).add_edge(["a", "b"], "d", wait=wait)
+    builder.add_conditional_edges(START, lambda state: [Send("q", EMPTY)] if sent else "q", ["q"])
+    thread = drive.on(builder.compile(local_saver, schedule="ready"))
+    with pytest.raises(ValueError, match="d failed"), ends_in("b", "q", "d"):
+        thread.invoke(EMPTY)
+    thread.update({"log": ["mended"]}, "d")
+    assert thread.resume("yes")["log"] == ["b", "mended", ("q", "yes"), "a"]
 
 
 # -- joins that wait for all ---------------------------------------------------------------------------------------
