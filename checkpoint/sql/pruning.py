@@ -367,6 +367,23 @@ class SqlPruner(SqlReader):
         for seconds in self._prune_in_steps(thread_ids, RetentionLimits(keep_last, older_than)):
             time.sleep(seconds)
 
+    async def aprune(
+        self,
+        thread_ids: Collection[str] | None = None,
+        *,
+        keep_last: int | None = None,
+        older_than: timedelta | None = None,
+    ) -> None:
+        """Do the same as `prune`, for coroutines."""
+        if type(self).prune is not SqlPruner.prune:  # call a subclass's override
+            await super().aprune(thread_ids, keep_last=keep_last, older_than=older_than)
+            return
+        import asyncio  # deferred: a caller that awaits has imported it
+
+        steps = self._prune_in_steps(thread_ids, RetentionLimits(keep_last, older_than))
+        while (seconds := await self._acall(next, steps, None)) is not None:
+            await asyncio.sleep(seconds)
+
     def _prune_in_steps(
         self, thread_ids: Collection[str] | None, limits: RetentionLimits
     ) -> Iterator[float]:

@@ -47,16 +47,36 @@ def test_others_write_between_the_steps_of_a_prune(file, is_async, monkeypatch):
             assert seconds > 0
             turns.append(counting(other).invoke({"n": 5 * len(turns)}, thread_config("other"))["n"])
 
-        with monkeypatch.context() as patch:
-            patch.setattr(pruner_module.time, "sleep", work)
-            if is_async:
+        async def awork(seconds):
+            work(seconds)
+
+        if is_async:
+            with monkeypatch.context() as patch:
+                patch.setattr(asyncio, "sleep", awork)
                 asyncio.run(saver.aprune(keep_last=1))
-            else:
-                saver.prune(keep_last=1)
+        else:
+            monkeypatch.setattr(pruner_module.time, "sleep", work)
+            saver.prune(keep_last=1)
         assert len(turns) >= len(NAMES) - 1
         assert turns == [5 * turn + 5 for turn in range(len(turns))]
         assert all(len([*saver.list(thread_config(thread))]) == 1 for thread in NAMES)
         assert all(saver.get_tuple(thread_config(thread)).checkpoint["channel_values"]["n"] == 5 for thread in NAMES)
+
+
+def test_a_cancelled_aprune_stops_after_its_step(file, monkeypatch):
+    monkeypatch.setattr(pruner_module, "STEP_SECONDS", 0.0)
+    sleep = asyncio.sleep
+
+    async def cancelled(seconds):
+        asyncio.current_task().cancel()
+        await sleep(0)
+
+    with SqliteSaver.from_conn_string(file) as saver:
+        with monkeypatch.context() as patch, pytest.raises(asyncio.CancelledError):
+            patch.setattr(asyncio, "sleep", cancelled)
+            asyncio.run(saver.aprune(keep_last=1))
+        lengths = [len([*saver.list(thread_config(thread))]) for thread in NAMES]
+        assert lengths.count(1) == 1
 
 
 def test_a_thread_that_loses_nothing_takes_no_transaction(file, monkeypatch):
