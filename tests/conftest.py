@@ -44,6 +44,7 @@ settings.register_profile("full", deadline=None, max_examples=1000)
 settings.load_profile("quick")  # `pytest --hypothesis-profile=full` searches longer, with new random graphs
 
 LONGEST = """
+    programs serve_restarts serve serve_sessions serve_command serve_fleet peer_effects parameters lab_threads
     chaos planted_bugs conformance page_views serve_ui benchmarks search typed serve_two_servers executors flow transaction workers
     postgres_saver races sleep counts stream_nested examples demo ray effect lab_calls
     protocol store inbox pytest_plugin layout properties memory_keys processes nested_time_travel long_pruning
