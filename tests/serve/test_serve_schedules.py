@@ -32,11 +32,11 @@ class WatchedStore(InMemoryStore):
         self.written.append({op.namespace[1] for op in ops if isinstance(op, PutOp) and op.namespace[0] == ROOT})
         return await super().abatch(ops)
 
-    def make_due(self, cron_id):
+    def make_due(self, cron_id, **changed):
         place = (ROOT, "crons")
         found = self.get(place, cron_id)
         assert found is not None
-        self.put(place, cron_id, {**found.value, "next_run_date": LONG_AGO})
+        self.put(place, cron_id, {**found.value, "next_run_date": LONG_AGO, **changed})
 
 
 async def until(found):
@@ -105,15 +105,19 @@ async def test_a_schedule_that_meets_a_quota_is_logged_without_a_traceback(monke
         await until(lambda: runs_of(store))
 
 
+async def make_idle(client):
+    """A schedule that is not fired, and whose runs are kept."""
+    made = await client.post("/runs/crons", json={**DAILY, "on_run_completed": "keep", "enabled": False})
+    return made.json()["cron_id"]
+
+
 @pytest.mark.parametrize("end", ["2026-01-03T00:00:00Z", "2026-01-02T07:00:00+00:00"])
 async def test_what_was_missed_is_made_up_for_only_until_the_end(end):
     store = WatchedStore()
     async with asking(flow_app(store=store)) as client:
-        made = (await client.post("/runs/crons", json={**DAILY, "enabled": False})).json()
-        place, found = (ROOT, "crons"), made["cron_id"]
-        kept = store.get(place, found).value
-        store.put(place, found, {**kept, "enabled": True, "end_time": end, "next_run_date": LONG_AGO})
-        await client.post("/runs/crons", json=DAILY)
+        found = await make_idle(client)
+        store.make_due(found, enabled=True, end_time=end)
+        await make_idle(client)  # wakes what fires
         [run] = await until(lambda: runs_of(store))
         assert run["run_id"] == f"{found}@2026-01-02T07:00:00Z"
         assert (await client.get(f"/runs/crons/{found}")).json()["next_run_date"] is None
@@ -122,9 +126,12 @@ async def test_what_was_missed_is_made_up_for_only_until_the_end(end):
 async def test_a_planned_time_that_is_due_outlasts_a_change_of_the_input():
     store = WatchedStore()
     async with asking(flow_app(store=store)) as client:
-        found = (await client.post("/runs/crons", json=DAILY)).json()["cron_id"]
-        store.make_due(found)
+        found = await make_idle(client)
+        store.fails = lambda op: isinstance(op, SearchOp) and op.namespace_prefix == (ROOT, "crons")
+        store.make_due(found, enabled=True)
         await client.patch(f"/runs/crons/{found}", json={"input": {"log": ["y"]}})
+        store.fails = lambda op: False
+        await make_idle(client)
         [run] = await until(lambda: runs_of(store))
         assert run["kwargs"]["input"] == {"log": ["y"]}
 
