@@ -304,6 +304,13 @@ def whole_story(
     return told
 
 
+def is_matter_of_time(one: list[Described], other: list[Described]) -> bool:
+    """Whether two stories differ in which task of a step failed first: one that raised, or one whose graph ran out of
+    steps."""
+    errors = [[each["error"] for each in told if each.get("error")] for told in (one, other)]
+    return errors[0] != errors[1] and all(each[-1:] == ["GraphRecursionError"] for each in errors)
+
+
 def outcome(app, value, config: Any, is_async: bool, **options) -> Described:
     """What `invoke` returns or raises."""
     try:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from kit.graph_specs import Described, build, whole_story
+from kit.graph_specs import Described, build, is_matter_of_time, whole_story
 from kit.random_graphs import graphs
 
 import stategraph
@@ -134,6 +134,7 @@ def test_random_graphs_run_as_on_the_peer(peer, graph, is_async):
     assume(not orders_deferred(graph))
     theirs = peer.tell(graph, is_async)
     ours = whole_story(graph, stategraph, is_async=is_async)
+    assume(not is_matter_of_time(ours, theirs))
     mine, other = comparable(ours, theirs, is_async)
     assert mine == other
 
