@@ -50,6 +50,7 @@ class Driver:
     """Answers the effects of one loop.
 
     Attributes:
+        run: the run that it carries out.
         waits: how this driver waits.
         make_journal: makes the journal of a run.
         make_calls: makes what starts the `@task` calls of a run, on any thread.
