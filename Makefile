@@ -7,7 +7,8 @@ ARGS ?=
 
 # A worker more than cores: tests wait for processes and databases. Each collects all tests, which takes seconds.
 # tests/conftest.py says which files come first.
-WORKERS = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+CORES = $(shell getconf _NPROCESSORS_ONLN)
+WORKERS = $(shell echo $$(($(CORES) + 1)))
 ON_ALL_CORES = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PIP = -m pip --disable-pip-version-check -qq
 # uv needs a tenth of pip's time. It reads no pip.conf.
@@ -62,6 +63,7 @@ scripts: .javascript/stamp ## the JavaScript of pages: tsc --checkJs and eslint;
 
 # What needs these packages, trials too; `make test` and `make trials` have run the server's other tests.
 FOR_THE_PEER = tests/peer $(shell grep -lE 'langgraph_sdk|langchain_core|make_langchain|served_processes import .*serve[rd]' tests/serve/test_*.py)
+compat: WORKERS = $(shell echo $$(($(CORES) + 3))) # they wait for servers to start
 compat: .compat/stamp ## agents and programs written for the peer: the same here as there
 	@mkdir -p .types && ln -sfn .. .types/stategraph
 	@.compat/bin/python -P -m pytest $(or $(ARGS),-m '' $(FOR_THE_PEER) $(ON_ALL_CORES))
