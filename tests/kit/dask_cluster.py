@@ -26,6 +26,7 @@ def client():
     }
     with (
         dask.config.set(settings),
+        suppress(KeyError),  # of Dask's own: a cluster that closes may look for a worker that it has removed already
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1", silence_logs=50
         ) as cluster,
