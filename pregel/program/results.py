@@ -39,7 +39,6 @@ _SHAPES: Final[dict[str, tuple[type, tuple[str, ...]]]] = {
 """The control objects that a class of the same name in another library is taken for, if it has
 these attributes."""
 
-
 _CONTAINERS: Final = (list, dict, set, bytearray, deque)
 
 NO_UPDATES: Final = (

@@ -46,8 +46,8 @@ def fingerprint(
         if not is_internal(name):
             kind = _kind(channel)
             found[f"key {name!r}"] = crc32(kind.encode())
-            if UNION in kind:  # an earlier version told the two spellings apart
-                _RESPELLED[crc32(kind.replace(UNION, "\0Union\0").encode())] = crc32(kind.encode())
+            if _UNION in kind:  # an earlier version told the two spellings apart
+                _RESPELLED[crc32(kind.replace(_UNION, "\0Union\0").encode())] = crc32(kind.encode())
     if version is not None:
         found[version_row(version)] = 1
     return found
@@ -70,7 +70,7 @@ def find_version(known: Iterable[str]) -> str | None:
     return next((name.removeprefix(VERSION) for name in known if name.startswith(VERSION)), None)
 
 
-UNION: Final = "\0UnionType\0"
+_UNION: Final = "\0UnionType\0"
 _RESPELLED: dict[int, int] = {}
 """What an earlier version stored for a key of type `Optional[T]` → what `T | None` is."""
 

@@ -377,7 +377,7 @@ def inheritable(config: RunnableConfig) -> RunnableConfig:
     inherited.pop("run_name", None)
     configurable = dict(config.get("configurable") or {})
     # They say where the run around it stands; the nested one finds its own place.
-    for key in COORDINATES[1:]:  # all but the thread
+    for key in ("checkpoint_id", "checkpoint_map", "checkpoint_ns"):
         configurable.pop(key, None)
     return {**inherited, "configurable": configurable}  # type: ignore[typeddict-item]
 
