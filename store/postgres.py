@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 from zlib import crc32
 
 from ..checkpoint.errors import StorageError
@@ -25,6 +25,7 @@ from ..checkpoint.sql.postgres_server import (
     Wire,
     is_clash,
 )
+from ..checkpoint.threads import Opening
 from .base import IndexConfig, Namespace, Result, TTLConfig
 from .batch import ItemRow, Plan
 from .lookups import Dialect, Part, Place
@@ -222,6 +223,12 @@ class PostgresStore(SqlStore):
         self._options |= {"pool_size": pool_size, "timeout": timeout}
         self._server = Server(conn, "store", MIGRATIONS, pool_size=pool_size, timeout=timeout)
         self._mine = threading.local()
+
+    @classmethod
+    def from_conn_string(cls, conn_string: str, **options: Any) -> Opening[Self]:
+        """Open a store for the length of a `with` or `async with` block, then close it; options as
+        for the class."""
+        return Opening(cls, conn_string, **options)
 
     def setup(self) -> None:
         """Create the table or migrate it. The first use of the store does so too; further calls do

@@ -11,9 +11,8 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from ..checkpoint.threads import Opening
 from .base import Item, Namespace
 from .batch import ItemRow, LocalStore
 from .lookups import Conditions, Dialect, Lookup, tested, understand, where
@@ -38,12 +37,6 @@ class SqlStore(LocalStore):
     """The namespace of whose items the database has indexes."""
     _documents: str
     """Where look-ups find these: a table, `WHERE`, and `LIVE` last."""
-
-    @classmethod
-    def from_conn_string(cls, conn_string: str, **options: Any) -> Opening[Self]:
-        """Open a store for the length of a `with` or `async with` block, then close it; options as
-        for the class."""
-        return Opening(cls, conn_string, **options)
 
     @abstractmethod
     def _rows(self, text: str, *values: Any) -> list[Any]:

@@ -12,11 +12,12 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 from ..checkpoint.errors import StorageError
 from ..checkpoint.sql.sqlite_database import Database, GroupWriter, Target, identity_of
+from ..checkpoint.threads import Opening
 from .base import IndexConfig, Namespace, Result, TTLConfig
 from .batch import ItemRow, Plan
 from .lookups import FIELDS, Dialect, Part, Place
@@ -196,6 +197,18 @@ class SqliteStore(SqlStore):
             # The same store on the connection of the saver, whose lock whoever writes there holds.
             self._grouped = copy(self)
             self._grouped._database, self._grouped._lock = saver.database, nullcontext()
+
+    @classmethod
+    def from_conn_string(
+        cls,
+        conn_string: str,
+        *,
+        index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
+        saver: GroupWriter | None = None,
+    ) -> Opening[Self]:
+        """Open a store for the length of a `with` or `async with` block, then close it."""
+        return Opening(cls, conn_string, index=index, ttl=ttl, saver=saver)
 
     @property
     def path(self) -> str | None:

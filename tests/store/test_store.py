@@ -957,6 +957,11 @@ def test_a_custom_store_needs_only_batch():
 # -- sqlite ---------------------------------------------------------------------------------------------------------
 
 
+def test_an_unknown_option_of_a_file_is_refused_before_it_is_opened(tmp_path):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'indx'"):
+        SqliteStore.from_conn_string(str(tmp_path / "items.db"), indx=None)
+
+
 def test_a_file_keeps_all(tmp_path, clock):
     path = tmp_path / "store.db"
     index = {"dims": 2, "embed": embed, "fields": ["text"]}
