@@ -125,10 +125,21 @@ class Versioned(Protocol):
 def apply_migration(
     found: CheckpointTuple, program: Versioned, migrate: Migrate | None
 ) -> CheckpointTuple:
-    """A checkpoint that another graph has made, as `migrate` makes it; else the same."""
+    """A checkpoint that another graph has made, and those at which tasks under way have started,
+    as `migrate` makes them; else the same."""
+    if migrate is None:
+        return found
+    converted = _convert(found, program, migrate)
+    origins = tuple(_convert(each, program, migrate) for each in found.origins)
+    if all(mine is each for mine, each in zip(origins, found.origins, strict=True)):
+        return converted
+    return converted._replace(origins=origins)
+
+
+def _convert(found: CheckpointTuple, program: Versioned, migrate: Migrate) -> CheckpointTuple:
     old = found.checkpoint["versions_seen"].get(GRAPH)
     # A checkpoint without a fingerprint was made before there were any: what changed is not known.
-    if migrate is None or old is None:
+    if old is None:
         return found
     changed = sorted(changes(old, program.fingerprint))
     if not changed:
@@ -154,11 +165,7 @@ def _convert_writes(
     convert = getattr(migrate, "convert", None)
     if convert is None or all(graph == program.fingerprint for graph in made):
         return found
-    converted = found._replace(pending_writes=convert(found, program).pending_writes)
-    for name in ("origins", "saver_state"):
-        if hasattr(found, name):
-            setattr(converted, name, getattr(found, name))
-    return converted
+    return found._replace(pending_writes=convert(found, program).pending_writes)
 
 
 def rename_node(checkpoint: Checkpoint, old: str, new: str) -> Checkpoint:

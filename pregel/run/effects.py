@@ -47,8 +47,6 @@ class Load:
     delivered_live: bool = False
     # The call came before, and others have followed: `found` is its end.
     followed: bool = False
-    # Of the tasks that are under way in `found` the checkpoints at which they have started.
-    origins: dict[str, CheckpointTuple] | None = None
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from ...checkpoint.base import OF_TASK, RETURN, UNDOING, CheckpointTuple
+from ...checkpoint.base import OF_TASK, RETURN, UNDER_WAY, UNDOING, CheckpointTuple
 from ..errors import ThreadUndoingError
 from ..names import (
     DELIVERED,
@@ -155,10 +155,10 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> None:
     run.start(machine)
     if not loaded.followed:
         ledger.bring_back(machine)
-    if loaded.origins is not None:
+    if UNDER_WAY in mine.metadata:
         from .origins import take_up
 
-        take_up(run, mine.checkpoint, loaded.origins)
+        take_up(run, mine)
 
 
 # -- what another version of the graph has left, and this one has no place for ---------------------

@@ -7,7 +7,7 @@ Part of the loop: generators that ask for effects and perform none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -28,7 +28,6 @@ from ...checkpoint.base import (
 )
 from ...checkpoint.serde import Blob
 from ..names import GRAPH, under_way_number
-from ..program.version import apply_migration
 from ..program.writes import Pair
 from ..schedule.machine import Machine
 from ..schedule.rules import open_of
@@ -52,7 +51,6 @@ def load_origins(load: Load) -> Generator[Effect, None, None]:
             origins[origin.found.checkpoint["id"]] = origin.found
     if origins:
         load.found = with_origins(load.found, [*origins.values()])
-    load.origins = origins
 
 
 def origins_of(found: CheckpointTuple) -> list[RunnableConfig]:
@@ -90,12 +88,11 @@ def with_origins(found: CheckpointTuple, origins: Sequence[CheckpointTuple]) -> 
     return merged
 
 
-def take_up(
-    run: Run, checkpoint: Checkpoint, origins: Mapping[str, CheckpointTuple]
-) -> None:
+def take_up(run: Run, found: CheckpointTuple) -> None:
     """Give the machine of a run, or of an edit, the tasks that are under way. One whose origin was
     deleted starts anew."""
-    machine = run.machine
+    machine, checkpoint = run.machine, found.checkpoint
+    origins = {origin.checkpoint["id"]: origin for origin in found.origins}
     # Origins may themselves continue earlier checkpoints: those continue here, too.
     continued: list[Any] = [origin.metadata.get(CONTINUES, ()) for origin in origins.values()]
     run.position.note_continued([*chain(*continued), *origins])
@@ -103,10 +100,7 @@ def take_up(
         run.position.note_unqueued(machine.copy())
         requeue_stored(machine, checkpoint)
         return
-    mine, migrate = run.program, run.settings.graph.migrate
-    rebuild = {
-        id: _rebuilder(run, apply_migration(found, mine, migrate)) for id, found in origins.items()
-    }
+    rebuild = {id: _rebuilder(run, origin) for id, origin in origins.items()}
     tasks: dict[int, Task] = {}
     without_origin: dict[str, UnderWayRecord] = {}
     for slot, known in _find_known(machine, checkpoint).items():

@@ -24,6 +24,7 @@ from stategraph import (
     interrupt,
     task,
 )
+from stategraph.channels import Topic
 from stategraph.upgrade import Migration, prove
 from stategraph.upgrade.proof import apply_migration
 
@@ -293,6 +294,26 @@ def test_tasks_under_way_continue_beside_a_step_of_the_new_version(apply, saver)
         found = new.invoke(Command(resume={id: question}), T)
     assert sorted(found["lines"]) == ["d", "p?", "q?"]
     assert [each.values.get("lines") for each in new.get_state_history(T)][-1] == []
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("apply", [False, True])
+def test_a_task_under_way_is_shown_with_the_input_that_its_graph_has_now(schedule, apply, saver):
+    class Prices(TypedDict, total=False):
+        prices: Annotated[float, Topic(float, accumulate=True)]
+        log: Annotated[list[str], operator.add]
+
+    def graph(state):
+        return graph_of(state, "S>d S>q", d=says("d"), q=asks("q?"))
+
+    graph(Euros).compile(saver, schedule=schedule).invoke({"price": 2.5}, T)
+    migration = Migration().rename_key("price", "prices").map_value("prices", lambda price: [price])
+    new = graph(Prices).compile(saver, schedule=schedule, migrate=migration)
+    [verdict] = prove(new).verdicts
+    assert verdict.kind == "migrates", verdict.reasons
+    if apply:
+        assert apply_migration(new, verdict)
+    assert {each.name: each.input["prices"] for each in new.get_state(T).tasks}["q"] == [2.5]
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
