@@ -9,7 +9,7 @@ from copy import copy, deepcopy
 from dataclasses import replace
 from functools import partial
 from types import UnionType
-from typing import Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol
 from zlib import crc32
 
 from ...channels.base import Channel
@@ -44,10 +44,9 @@ def fingerprint(
         # Internal channels follow from the nodes and edges; an edge may change without losing
         # anything.
         if not is_internal(name):
-            kind = _kind(channel)
-            found[f"key {name!r}"] = crc32(kind.encode())
-            if _UNION in kind:  # an earlier version told the two spellings apart
-                _RESPELLED[crc32(kind.replace(_UNION, "\0Union\0").encode())] = crc32(kind.encode())
+            kind, *earlier = (crc32(each.encode()) for each in _kinds(channel))
+            found[f"key {name!r}"] = kind
+            _RESPELLED.update((each, kind) for each in earlier)
     if version is not None:
         found[version_row(version)] = 1
     return found
@@ -70,20 +69,27 @@ def find_version(known: Iterable[str]) -> str | None:
     return next((name.removeprefix(VERSION) for name in known if name.startswith(VERSION)), None)
 
 
-_UNION: Final = "\0UnionType\0"
-_RESPELLED: dict[int, int] = {}
-"""What an earlier version stored for a key of type `Optional[T]` → what `T | None` is."""
+_RESPELLED: set[tuple[int, int]] = set()
+"""What an earlier version stored for a key, and what this one does."""
 
 
-def _kind(channel: Channel) -> str:
-    hint = getattr(channel, "typ", None)
-    kind = typing.get_origin(hint) or hint
-    return "\0".join((type(channel).__name__, _spelling(kind), _name(channel.reducer)))
+def _kinds(channel: Channel) -> Iterator[str]:
+    """What a key is, and what earlier versions called it."""
+    for spelling in _spellings(getattr(channel, "typ", None)):
+        yield "\0".join((type(channel).__name__, spelling, _name(channel.reducer)))
 
 
-def _spelling(kind: Any) -> str:
+def _spellings(hint: Any) -> Iterator[str]:
+    annotated = typing.get_origin(hint) is Annotated
+    bare = typing.get_args(hint)[0] if annotated else hint
+    kind = typing.get_origin(bare) or bare
     # `Optional[T]` and `T | None` are one type; from Python 3.14 on both are a `Union`.
-    return "UnionType" if kind in (typing.Union, UnionType) else _name(kind)
+    union = kind in (typing.Union, UnionType)
+    yield "UnionType" if union else _name(kind)
+    if annotated:  # whatever the type was
+        yield "Annotated"
+    elif union:
+        yield "Union"
 
 
 def _name(thing: Any) -> str:
@@ -110,7 +116,7 @@ def find_retyped(old: Mapping[str, int], new: Mapping[str, int]) -> set[str]:
 
 def is_retyped(old: int | None, new: int) -> bool:
     """Whether two numbers of fingerprints stand for different things."""
-    return old != new and _RESPELLED.get(old or 0) != new
+    return old != new and (old, new) not in _RESPELLED
 
 
 class Versioned(Protocol):

@@ -8,6 +8,7 @@ import operator
 from typing import Annotated, Any, Optional
 
 import pytest
+from kit.drive import each_case
 from kit.graphs import CONFIG, chain_of, graph_of
 from kit.pausing_graphs import asks, says
 from typing_extensions import TypedDict
@@ -75,21 +76,44 @@ class Wider(TypedDict, total=False):
     more: str
 
 
-def test_two_spellings_of_a_type_are_no_other_graph(drive, monkeypatch):
-    def app(hint):
-        class Schema(TypedDict, total=False):
-            item: hint
+def app_of(saver, hint):
+    class Schema(TypedDict, total=False):
+        item: hint
 
-        return chain_of(Schema, q=lambda state: {"item": interrupt("q?")}).compile(saver)
+    return chain_of(Schema, q=lambda state: {"item": interrupt("q?")}).compile(saver)
 
-    for first, second, stored in ((str | None, Optional[str], "UnionType"), (Optional[str], str | None, "Union")):
-        saver = InMemorySaver()
-        with monkeypatch.context() as patch:  # an earlier version told them apart
-            patch.setattr(version, "_spelling", lambda kind, name=stored: name)
-            drive.invoke(app(first), {"item": "in"}, CONFIG)
-        assert drive.invoke(app(second), Command(resume="yes"), CONFIG) == {"item": "yes"}
+
+NOTED = Annotated[str | None, "what it means"]
+
+
+@each_case(
+    "first, second, earlier",
+    [
+        (str | None, Optional[str], "UnionType"),
+        (Optional[str], str | None, "Union"),
+        (NOTED, NOTED, "Annotated"),
+        (NOTED, Optional[str], None),
+        (Optional[str], NOTED, None),
+    ],
+)
+def test_two_spellings_of_a_type_are_no_other_graph(drive, monkeypatch, first, second, earlier):
+    saver = InMemorySaver()
+    with monkeypatch.context() as patch:
+        if earlier is not None:  # a version that told them apart
+            patch.setattr(version, "_spellings", lambda hint: iter([earlier]))
+        drive.invoke(app_of(saver, first), {"item": "in"}, CONFIG)
+    assert drive.invoke(app_of(saver, second), Command(resume="yes"), CONFIG) == {"item": "yes"}
     with pytest.raises(GraphChangedError, match="key 'item'"):
-        drive.invoke(app(str), {"item": "more"}, CONFIG)
+        drive.invoke(app_of(saver, str), {"item": "more"}, CONFIG)
+
+
+def test_the_type_that_a_reducer_folds_belongs_to_the_kind_of_a_key(drive):
+    saver = InMemorySaver()
+    drive.invoke(app_of(saver, Annotated[list[Any], operator.add]), {"item": ["in"]}, CONFIG)
+    for hint in (Annotated[str, operator.add], Annotated[list[Any], operator.or_], list[Any]):
+        with pytest.raises(GraphChangedError, match="key 'item'"):
+            drive.invoke(app_of(saver, hint), Command(resume="yes"), CONFIG)
+    assert drive.invoke(app_of(saver, Annotated[list[int], operator.add]), Command(resume=[1]), CONFIG)["item"] == ["in", 1]
 
 
 def test_new_keys_and_other_items_of_a_list_are_no_other_graph(drive, saver):
