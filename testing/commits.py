@@ -261,7 +261,7 @@ def _take(run: Commits, id: str, posts: list[Post], **changed: Any) -> None:
     commit, whole = run.made(id, "head", (), changed)
     commit.taken = [post.id for post in posts]
     run.call("commit", [commit])
-    run.expected[id], run.steps[id], run.head = whole, commit.metadata["step"], id
+    run.expect(commit, whole)
     run.saver_state = commit.saver_state
 
 

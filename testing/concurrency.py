@@ -79,7 +79,7 @@ def race(
             others.
     """
     attempts = []
-    run = Commits(lambda method, *args: getattr(saver, method)(*args), saver)
+    run = Commits(partial(Mode(SYNC).call, saver), saver)
     for turn in range(rounds):
         run.head = head = saver.head(address("t", ""))
         run.expected = {head: checkpoint("", {}, {})} if head else {}
@@ -206,7 +206,7 @@ def _read_and_write(harness: Harness) -> None:
     left = [60]
 
     def write() -> None:
-        run = Commits(lambda method, *args: getattr(harness.saver, method)(*args), harness.saver)
+        run = harness.run()
         for step in count():
             run.step(f"{step}", a=step, b=(step,), long=[f"{step}"] * 40)
             if left[0] <= 0:

@@ -3,6 +3,7 @@ resume ends as an unbroken run. For checkpointers that outlive their process."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -234,9 +235,7 @@ def check_effects(noted: list[list[Any]], in_flight: int | None, where: str) -> 
     Raises:
         CheckFailed: names them.
     """
-    counts: dict[str, int] = {}
-    for words in noted:
-        counts[str(words)] = counts.get(str(words), 0) + 1
+    counts = Counter(map(str, noted))
     wanted = [str(["work", left, lane]) for left in range(1, ROUNDS + 1) for lane in range(LANES)]
     wanted += [str(["gather", left]) for left in range(1, ROUNDS + 1)]
     assert_same(sorted(counts), sorted(wanted), f"{where}: effects")

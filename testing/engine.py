@@ -16,14 +16,13 @@ from .conformance import register_check
 from .graphs import LogState, answers, appending, asking, looping, shown, thread
 from .harness import Harness
 
-Script = Callable[[Harness, Any], list[Any]]
+Script = Callable[[Any], list[Any]]
 """What a program does with a thread of a checkpointer, and what it sees of it."""
 
 
 def as_in_memory(harness: Harness, script: Script) -> None:
     """The script sees with this checkpointer what it sees with `InMemorySaver`."""
-    expected = script(harness, InMemorySaver())
-    got = script(harness, harness.saver)
+    expected, got = script(InMemorySaver()), script(harness.saver)
     assert_same(got, expected, "what a program sees, compared with InMemorySaver, ")
 
 
@@ -37,7 +36,7 @@ def a_run_leaves_the_same_history_as_in_memory(harness: Harness) -> None:
     """Fan-out, gathering, a loop: a checkpoint per superstep, the same values of the same types,
     the same order."""
 
-    def script(harness: Harness, saver: Any) -> list[Any]:
+    def script(saver: Any) -> list[Any]:
         app = looping(saver)
         result = harness.invoke(app, {"left": 4, "log": ["start"]})
         again = harness.invoke(app, {"left": 2})
@@ -71,14 +70,15 @@ def durabilities_end_in_the_same_state(harness: Harness) -> None:
 def a_paused_run_is_answered_after_the_saver_was_opened_again(harness: Harness) -> None:
     """People answer days later, in another process: questions, finished siblings and the nested
     graph are all there."""
-    noted: list[Any] = []
 
-    def script(harness: Harness, saver: Any, reopen: bool) -> list[Any]:
+    def script(saver: Any) -> list[Any]:
+        noted: list[Any] = []
         seen: list[Any] = []
         app = asking(saver, lambda *words: noted.append(words))
         harness.invoke(app, {"log": []})
+        is_checked = saver is harness.saver
         for turn in range(3):
-            if reopen:
+            if is_checked:
                 harness.reopen()
                 app = asking(harness.saver, lambda *words: noted.append(words))
             state = harness.state(app, subgraphs=True)
@@ -89,13 +89,7 @@ def a_paused_run_is_answered_after_the_saver_was_opened_again(harness: Harness) 
                 harness.invoke(app, answers(app, (turn,), harness.mode), thread())
         return [seen, shown(history(harness, app)), sorted(noted, key=repr)]
 
-    expected = script(harness, InMemorySaver(), False)
-    noted.clear()
-    assert_same(
-        script(harness, harness.saver, True),
-        expected,
-        "what a program sees, compared with InMemorySaver, ",
-    )
+    as_in_memory(harness, script)
 
 
 @register_check("engine")
@@ -141,7 +135,7 @@ def forks_and_edits_never_touch_the_past(harness: Harness) -> None:
     """Going back, changing something and going on makes a new branch; the old one can still be
     read, step by step."""
 
-    def script(harness: Harness, saver: Any) -> list[Any]:
+    def script(saver: Any) -> list[Any]:
         app = looping(saver)
         harness.invoke(app, {"left": 3, "log": []})
         old = history(harness, app)

@@ -159,9 +159,8 @@ def as_body(fake: Any, name: str) -> Any:
             raise fake
 
         return _named(fail, name)
-    if callable(fake) or callable(getattr(type(fake), "ainvoke", None)):
-        return fake
-    if callable(getattr(type(fake), "invoke", None)):
+    methods = (getattr(type(fake), name, None) for name in ("invoke", "ainvoke"))
+    if callable(fake) or any(map(callable, methods)):
         return fake
 
     def give(state: Any) -> Any:

@@ -343,7 +343,7 @@ class Commits:
         """Return the commit of one superstep that is stored together with others; the next one
         builds on it."""
         commit, whole = self.made(id, parent, (), changed)
-        self.expected[id], self.steps[id], self.head = whole, commit.metadata["step"], id
+        self.expect(commit, whole)
         self.saver_state = None
         return commit
 
@@ -369,8 +369,13 @@ class Commits:
         given = {**commit.values}
         self.call("commit", [commit])
         assert_same(commit.values, given, "the values of a commit, once it is stored")
-        self.expected[id], self.steps[id], self.head = whole, commit.metadata["step"], id
+        self.expect(commit, whole)
         self.saver_state = commit.saver_state
+
+    def expect(self, commit: Commit, whole: Checkpoint) -> None:
+        """Note what a commit must store, and go on from there."""
+        id = commit.id
+        self.expected[id], self.steps[id], self.head = whole, commit.metadata["step"], id
 
     def made(
         self, id: str, parent: str | None, writes: Writes, changed: dict[str, Any], ts: float = 1.5

@@ -45,7 +45,7 @@ def the_latest_is_what_was_committed_last_whatever_the_time(harness: Harness) ->
     for number, id in enumerate(ids):
         commit, whole = run.made(id, "head", [], {"a": number}, ts=harness.random.uniform(0, 4e9))
         harness.call("commit", [commit])
-        run.expected[id], run.steps[id], run.head = whole, number, id
+        run.expect(commit, whole)
         assert_same(harness.need().checkpoint["id"], id, f"newest after commit {number}")
     harness.reopen()
     harness.shows(head=ids[-1], ids=ids[::-1])

@@ -31,7 +31,7 @@ from . import (
     pruning,
     storage,
 )
-from .asserts import MODES, SYNC, CheckFailed
+from .asserts import MODES, CheckFailed
 from .conformance import CHECKS, GROUPS, NEEDS, Check
 from .harness import Harness
 from .processes import CannotStart
@@ -136,7 +136,7 @@ class SaverChecks:
             ValueError: one of `only` names nothing.
         """
         for each in only:
-            if not any(each == one.group or fnmatch(one.name, each) for one in CHECKS.values()):
+            if not any(_is_named(check, each) for check in CHECKS.values()):
                 known = ", ".join(GROUPS)
                 raise ValueError(f"only must name groups or checks, got {each!r}; groups: {known}")
         return [
@@ -145,8 +145,8 @@ class SaverChecks:
             for check in CHECKS.values()
             if check.group == group
             for mode in check.modes
-            if (mode in self.modes or (check.modes == (SYNC,) and SYNC in self.modes))
-            and (not only or any(check.group == each or fnmatch(check.name, each) for each in only))
+            if mode in self.modes
+            and (not only or any(_is_named(check, each) for each in only))
         ]
 
     def run(self, case: Case, folder: Path) -> None:
@@ -191,6 +191,11 @@ class SaverChecks:
     def test_saver(self, case: Case, tmp_path: Path) -> None:
         """What pytest calls for each."""
         self.run(case, tmp_path)
+
+
+def _is_named(check: Check, only: str) -> bool:
+    """Whether a group, or a pattern of names, means this check."""
+    return check.group == only or fnmatch(check.name, only)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
-from threading import Thread
 from typing import Any, Final, Literal
 from uuid import uuid4
 
@@ -360,19 +360,8 @@ class _Trials:
         if not self.is_async:
             app.invoke(given, config, **options)
             return
-        ended: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                asyncio.run(app.ainvoke(given, config, **options))
-            except BaseException as error:  # it goes to the thread that waits
-                ended.append(error)
-
-        thread = Thread(target=run)  # a second process may be inside of the loop of the first
-        thread.start()
-        thread.join()
-        if ended:
-            raise ended[0]
+        with ThreadPoolExecutor(1) as thread:  # a second process may be in the loop of the first
+            thread.submit(lambda: asyncio.run(app.ainvoke(given, config, **options))).result()
 
     def _read(self, storage: Storage) -> Recording:
         return read_thread(self.app.copy({"checkpointer": storage}), self.thread)
