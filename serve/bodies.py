@@ -205,7 +205,7 @@ ThreadMetadata = Annotated[Metadata, AfterValidator(_check_graph_id)]
 class Body(BaseModel):
     """The base class of all bodies."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="ignore")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="ignore", defer_build=True)
 
     names: ClassVar[set[str]] = set()
     """The fields of all bodies: clients also send some of them where they have no meaning."""

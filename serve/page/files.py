@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...visualize.assets import list_components
-from ...visualize.render.thread_pages import drawing_styles
-from ...visualize.theme import DARK, LIGHT
+from ...visualize.render.timeline_svg import RULES
+from ...visualize.theme import DARK, LIGHT, style_sheet
 from ..errors import Refused
 from ..handlers import Handlers, route
 from ..service import Service
@@ -90,7 +90,8 @@ def read_assets() -> dict[str, Asset]:
         for each in files(__package__).joinpath(folder).iterdir()
         if Path(each.name).suffix in _TYPES
     }
-    made = {"colours.css": draw_colours().encode(), "drawings.css": drawing_styles().encode()}
+    drawings = style_sheet("auto").css + style_sheet("auto", RULES).css
+    made = {"colours.css": draw_colours().encode(), "drawings.css": drawings.encode()}
     return {
         name: Asset(content, _TYPES[Path(name).suffix], f'"{sha256(content).hexdigest()[:32]}"')
         for name, content in {**texts, **list_components(), **made}.items()

@@ -14,22 +14,25 @@ from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from inspect import Parameter, signature
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ...pregel.app import Pregel
-from ...visualize.render.report import draw_report
-from ...visualize.render.thread_pages import NotThereError, ThreadPages, draw_graph
-from ...visualize.trace.index import ThreadIndex
+from ...visualize.trace.index import NotThereError, ThreadIndex
 from ..bodies import LogQuery
 from ..errors import Refused
 from ..handlers import Handlers, route
 from ..records import Record
 from ..service import Service, answer, config_of
 from .files import POLICY
+
+if TYPE_CHECKING:  # they need networkx, a fifth of a server's start: the first view loads them
+    from ...visualize.fold import FittedGraph
+    from ...visualize.render.thread_pages import ThreadPages
 
 MOST_INDEXES: Final = 32
 """For how many threads the server caches the list of their checkpoints."""
@@ -56,13 +59,14 @@ VIEWS: Final = (
     "compare",
 )
 """The methods of `ThreadPages` that are views."""
-Ask = Callable[[ThreadPages], Any]
 
 
 class _Known:
     """The cached index of a thread. Used by one reader at a time."""
 
     def __init__(self, thread_id: str, app: Pregel) -> None:
+        from ...visualize.render.thread_pages import ThreadPages
+
         self.index: ThreadIndex = ThreadIndex(thread_id)
         self.pages: ThreadPages = ThreadPages(app, self.index)
         self.lock: threading.Lock = threading.Lock()
@@ -96,7 +100,13 @@ class Views(Handlers):
     async def report(self, thread: Record) -> Response:
         """Send the report of a thread, as a file to save."""
         app, config = self._app(thread), config_of(thread["thread_id"])
-        page = await self._work(lambda: draw_report(app, config))
+
+        def draw() -> str:
+            from ...visualize.render.report import draw_report
+
+            return draw_report(app, config)
+
+        page = await self._work(draw)
         return HTMLResponse(page, headers={"Content-Disposition": "attachment"})
 
     @route("GET /page/threads/{thread_id}/logs")
@@ -127,28 +137,25 @@ class Views(Handlers):
     async def _graph(self, thread: Record) -> tuple[str, dict[str, Any]]:
         app = self._app(thread)
         name = thread["metadata"]["graph_id"]
+
+        def draw() -> tuple[str, FittedGraph]:
+            from ...visualize.render.thread_pages import draw_graph
+
+            return draw_graph(app)
+
         if name not in self._graphs:
-            svg, fitted = await self._work(lambda: draw_graph(app))
+            svg, fitted = await self._work(draw)
             self._graphs[name] = svg, {"name": name, "homes": fitted.homes}
         return self._graphs[name]
 
     def _view(self, name: str) -> Callable[..., Any]:
-        """Return the handler of a view that reads the thread: the query has the arguments of a
-        method of `ThreadPages`."""
-        parameters = [*signature(getattr(ThreadPages, name)).parameters.values()][1:]
+        """Return the handler of a view that reads the thread."""
 
         async def handle(request: Request, thread: Record) -> Response:
             id, app = thread["thread_id"], self._app(thread)
-            known = self._known(id, app)
             since = await self._busy_since(id)
-            given = {each.name: _argument(request, each) for each in parameters}
-            said = {key: value for key, value in given.items() if value is not None}
-            newest = request.query_params.get("newest") == "1"
-
-            def ask(pages: ThreadPages) -> Any:
-                return getattr(pages, name)(**said)
-
-            found = await self._work(lambda: _read(known, ask, newest, since))
+            query = request.query_params
+            found = await self._work(lambda: _read(self._known(id, app), name, query, since))
             return _drawing(found) if isinstance(found, str) else answer(found)
 
         return handle
@@ -183,17 +190,22 @@ class Views(Handlers):
             raise Refused(404, str(error)) from error
 
 
-def _read(known: _Known, ask: Ask, is_newest: bool, busy_since: float | None) -> Any:
-    app = known.pages.app
-    if not known.index.is_whole and is_newest:
+def _read(known: _Known, name: str, query: QueryParams, busy_since: float | None) -> Any:
+    """Return what a method of `ThreadPages` returns for the arguments in a query."""
+    app, pages = known.pages.app, type(known.pages)
+    view = getattr(pages, name)
+    parameters = [*signature(view).parameters.values()][1:]
+    given = {each.name: _argument(query, each) for each in parameters}
+    said = {key: value for key, value in given.items() if value is not None}
+    if not known.index.is_whole and query.get("newest") == "1":
         newest = ThreadIndex(known.index.thread_id)
         newest.refresh(app, NEWEST)
         with suppress(NotThereError):  # it is older
-            return ask(ThreadPages(app, newest, busy_since))
+            return view(pages(app, newest, busy_since), **said)
     with known.lock:
         known.index.refresh(app)
         known.pages.busy_since = busy_since
-        return ask(known.pages)
+        return view(known.pages, **said)
 
 
 def _drawing(svg: str) -> Response:
@@ -201,14 +213,14 @@ def _drawing(svg: str) -> Response:
     return Response(svg, media_type="image/svg+xml", headers=headers)
 
 
-def _argument(request: Request, parameter: Parameter) -> Any:
+def _argument(query: QueryParams, parameter: Parameter) -> Any:
     """Return an argument in the query; None if it is missing.
 
     Raises:
         Refused: it is not a number.
     """
     name, kind = parameter.name, parameter.annotation
-    text = request.query_params.get(name, "")
+    text = query.get(name, "")
     if kind == "str":
         return text
     if not text:

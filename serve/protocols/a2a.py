@@ -42,7 +42,7 @@ _INVALID: Final = -32602
 
 
 class _Params(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=to_camel)
+    model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=to_camel, defer_build=True)
 
 
 class Part(_Params):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise, starmap
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..model import GraphEdge
+if TYPE_CHECKING:  # a timeline needs boxes, but not networkx
+    from ..model import GraphEdge
 
 Point = tuple[float, float]
 

@@ -17,14 +17,12 @@ from ...pregel.names import START
 from ..extract import extract
 from ..fold import FittedGraph, fit
 from ..svg import draw_svg
-from ..theme import style_sheet
 from ..trace.diff import DiffLimits, diff
-from ..trace.index import ThreadIndex, shared
+from ..trace.index import NotThereError, ThreadIndex, shared
 from ..trace.orphans import Orphans
 from ..trace.reader import TextLimit, read_open_step, read_steps
 from ..trace.records import Trace, TraceStep, TraceTask, mark_running
 from ..trace.values import block, duration, format_value, sanitize
-from . import timeline_svg
 from .branches import draw_branches
 from .step_data import (
     Data,
@@ -63,10 +61,6 @@ OPEN: Final = "open"
 _ABSENT: Final = object()
 _FEW: Final = DiffLimits(changes=12, text=40, lines=1, depth=1)
 _MANY: Final = DiffLimits(changes=100, text=400, lines=60)
-
-
-class NotThereError(LookupError):
-    """A thread has no such checkpoint, step, task or key."""
 
 
 class _ReadStep(NamedTuple):
@@ -420,11 +414,6 @@ def draw_graph(app: Pregel) -> tuple[str, FittedGraph]:
     """Return a graph as SVG without its own style sheet."""
     fitted = fit(extract(app, xray=True))
     return without_style(draw_svg(fitted.model, fitted.layout)), fitted
-
-
-def drawing_styles() -> str:
-    """Return the style sheet for all drawings of this module."""
-    return style_sheet("auto").css + style_sheet("auto", timeline_svg.RULES).css
 
 
 def without_style(svg: str) -> str:

@@ -20,6 +20,10 @@ from .transitions import id_of
 from .values import display_name
 
 
+class NotThereError(LookupError):
+    """A thread has no such checkpoint, step, task or key."""
+
+
 class Point(NamedTuple):
     """A checkpoint.
 
