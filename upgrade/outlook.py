@@ -167,7 +167,7 @@ class _Look:
         found, machine, records = run.position.found, run.machine, run.ledger
         assert found is not None
         faults = [f"{what} is gone" for what in lost_work(machine, found, records)]
-        faults += [f"{what} has changed its kind" for what in lost_kinds(machine, found)]
+        faults += [f"{what} has changed its kind" for what in lost_kinds(machine, found, records)]
         try:
             for task in machine.copy().plan(run):
                 for entry in task.send.arg["effects"] if task.name == UNDO else ():

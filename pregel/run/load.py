@@ -177,15 +177,18 @@ def lost_work(
     return sorted({_where_to(name) for name in names} | {f"node {name!r}" for name in nodes})
 
 
-def lost_kinds(machine: Machine, found: CheckpointTuple) -> list[str]:
-    """The keys with a value and the pending nodes of a checkpoint that are of another kind in the
-    machine's program."""
+def lost_kinds(
+    machine: Machine, found: CheckpointTuple, stored: Mapping[str, TaskRecord]
+) -> list[str]:
+    """The keys with a value, or with one that a task has written, and the pending nodes of a
+    checkpoint that are of another kind in the machine's program."""
     changed = find_retyped(
         found.checkpoint["versions_seen"].get(GRAPH, {}), machine.program.fingerprint
     )
     if not changed:
         return []
     held = {f"key {name!r}" for name in found.checkpoint["channel_values"]}
+    held.update(f"key {name!r}" for known in stored.values() for name, _ in known.writes)
     due = {f"node {task.name!r}" for task in machine.plan(coerce=False)}
     return sorted(changed & (held | due))
 

@@ -290,7 +290,8 @@ def check_unchanged(run: Run) -> None:
     """
     found = run.position.found
     if found is not None:
-        lost = [*lost_work(run.machine, found, run.ledger), *lost_kinds(run.machine, found)]
+        stored = run.machine, found, run.ledger
+        lost = [*lost_work(*stored), *lost_kinds(*stored)]
         if lost:
             raise GraphChangedError(str(run.thread), lost)
 
@@ -369,7 +370,8 @@ def _take_input(run: Run) -> Effects:
         # New input starts over in nested graphs, too.
         run.replay.follow(None)
         # Pending nodes are dropped anyway, so only keys whose kind has changed stand in the way.
-        lost = [name for name in lost_kinds(machine, found) if name.startswith("key ")]
+        kinds = lost_kinds(machine, found, run.ledger)
+        lost = [name for name in kinds if name.startswith("key ")]
         if lost:
             raise GraphChangedError(str(run.thread), lost)
         forget_lost(machine, found)

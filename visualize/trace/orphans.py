@@ -50,7 +50,8 @@ def find_orphans(program: Program, saver: BaseCheckpointSaver, where: RunnableCo
     if UNDOING in found.metadata:
         program = program_with_undo(program)
     seen = view(program, found)
-    lost = [*lost_work(seen.machine, found, seen.ledger), *lost_kinds(seen.machine, found)]
+    stored = seen.machine, found, seen.ledger
+    lost = [*lost_work(*stored), *lost_kinds(*stored)]
     started = _list_started(program, found) if lost else {}
     remarks = []
     if lost:

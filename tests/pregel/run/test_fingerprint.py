@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 from stategraph import START, Command, GraphChangedError, InMemorySaver, StateGraph, interrupt
 from stategraph.pregel import rename_node
 from stategraph.pregel.program import version
+from stategraph.upgrade import prove
 
 
 class State(TypedDict, total=False):
@@ -68,6 +69,24 @@ def test_a_key_of_another_kind_is_named_also_for_new_input(drive, saver):
     for call in (Command(resume=1), {"log": "new"}):
         with pytest.raises(GraphChangedError, match="key 'log'"):
             drive.invoke(app, call, CONFIG)
+
+
+def test_a_key_is_named_that_only_a_finished_task_has_written(drive):
+    saver = InMemorySaver()
+
+    def app(typ):
+        class Schema(TypedDict, total=False):
+            item: typ
+
+        return graph_of(Schema, "S>a S>q", a=lambda s: {"item": typ("x")}, q=lambda s: interrupt("q?")).compile(saver)
+
+    drive.invoke(app(str), {}, CONFIG)
+    changed = drive.on(app(list))
+    for call in (None, Command(resume=None)):
+        with pytest.raises(GraphChangedError, match="key 'item'"):
+            changed.invoke(call)
+    assert prove(app(list)).count()["breaks"] == 1
+    assert changed.invoke({"item": []})["item"] == ["x"]  # drops what was pending
 
 
 class Wider(TypedDict, total=False):
