@@ -12,10 +12,11 @@ person who has a question on the screen can still answer it.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ...channels.base import check_kind
@@ -38,7 +39,7 @@ from ..task.task import Task, handler_of, in_path_order
 from ..types import Command, Send, StateUpdate
 from .effects import Effect, Effects, Load, Save, Work
 from .ledger import ClaimRecord, TaskRecord, describe_kept, known_only
-from .load import forget_lost, load_machine, lost_work
+from .load import forget_lost, load_machine, lost_kinds, lost_work
 from .nested import find_made_on, load_under_way
 from .resume import upcoming
 from .run import Run
@@ -53,7 +54,11 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
     before all of them have been made. Afterwards the run's position is at the last."""
     yield from load_to_edit(run)
     found = run.position.found
-    lost = [] if found is None else lost_work(run.machine, found, run.ledger)
+    lost: list[str] = []
+    if found is not None:
+        stored = run.machine, found, run.ledger
+        given = {f"key {name!r}" for each in chain(*supersteps) for name in _keys(each.values)}
+        lost = [*lost_work(*stored), *(name for name in lost_kinds(*stored) if name not in given)]
     saves = []
     for updates in supersteps:
         # Both drop pending work, so what this graph cannot do any more does not stand in their way.
@@ -72,6 +77,10 @@ def edits(run: Run, supersteps: Sequence[Sequence[StateUpdate]]) -> Effects:
                 run.commits.freeze(effect.commit)
             saves.append(effect)
     yield from saves
+
+
+def _keys(values: Any) -> Collection[str]:
+    return values.keys() if isinstance(values, Mapping) else ()
 
 
 def store_migrated(run: Run) -> Effects:

@@ -89,6 +89,15 @@ def test_a_key_is_named_that_only_a_finished_task_has_written(drive):
     assert changed.invoke({"item": []})["item"] == ["x"]  # drops what was pending
 
 
+def test_an_edit_takes_no_value_of_another_kind_along(drive, saver):
+    thread = drive.on(built(saver, schema=Retyped, body=lambda state: {"log": state["log"] + "!"}))
+    for values, as_node in (({"n": 2}, "q"), ({"n": 2}, None), (None, "__copy__")):
+        with pytest.raises(GraphChangedError, match="key 'log'"):
+            thread.update(values, as_node=as_node)
+    thread.update({"log": "new"}, as_node="__start__")
+    assert thread.log == "new"
+
+
 class Wider(TypedDict, total=False):
     log: Annotated[list[str | int], operator.add]
     n: int
