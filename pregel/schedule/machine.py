@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...channels.base import MISSING, Channel, EmptyChannelError, stored_of
 from ...checkpoint.base import CHECKPOINT_FORMAT, Checkpoint
-from ..errors import COMMAND, InvalidUpdateError, nearest
+from ..errors import COMMAND, GraphChangedError, InvalidUpdateError, nearest
 from ..names import GRAPH, INPUT, RAN, TASKS, trigger_name
 from ..program.program import CompiledNode, Program, Reader
+from ..program.version import find_retyped
 from ..program.writes import Pair
 from ..task.context import TaskContext
 from ..task.ids import NONE_CARRIED, Carried, new_checkpoint_id
@@ -100,7 +101,14 @@ class Machine(LiveState):
         kinds = program.kinds
         made = [name for name in dict.fromkeys((*kinds.unshared, *stored)) if name in channels]
         for name in made:
-            channels[name] = channels[name].from_checkpoint(stored.get(name, MISSING))
+            try:
+                channels[name] = channels[name].from_checkpoint(stored.get(name, MISSING))
+            except Exception as error:
+                known = find_retyped(self.seen.get(GRAPH, {}), program.fingerprint)
+                if f"key {name!r}" not in known:
+                    raise
+                where = f"checkpoint {self.checkpoint_id!r}"
+                raise GraphChangedError(where, [f"key {name!r}"]) from error
         # The only channels that `apply` must look at though nobody wrote to them.
         self.expiring: set[str] = {
             name for name in made if name in kinds.step_scoped and channels[name].is_available()

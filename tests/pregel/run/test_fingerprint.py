@@ -14,6 +14,7 @@ from kit.pausing_graphs import asks, says
 from typing_extensions import TypedDict
 
 from stategraph import START, Command, GraphChangedError, InMemorySaver, StateGraph, interrupt
+from stategraph.channels import Topic
 from stategraph.pregel import rename_node
 from stategraph.pregel.program import version
 from stategraph.upgrade import prove
@@ -87,6 +88,19 @@ def test_a_key_is_named_that_only_a_finished_task_has_written(drive):
             changed.invoke(call)
     assert prove(app(list)).count()["breaks"] == 1
     assert changed.invoke({"item": []})["item"] == ["x"]  # drops what was pending
+
+
+def test_a_key_is_named_whose_channel_cannot_hold_what_is_stored(drive, saver):
+    class Gathered(TypedDict, total=False):
+        log: list
+        n: Annotated[int, Topic(int)]
+
+    thread = drive.on(built(saver, schema=Gathered))
+    for call in (thread.invoke, thread.update, lambda given: thread.state):
+        with pytest.raises(GraphChangedError, match="key 'n'"):
+            call({"n": 2})
+    [verdict] = prove(thread.app).verdicts
+    assert "key 'n'" in verdict.reasons[0]
 
 
 def test_an_edit_takes_no_value_of_another_kind_along(drive, saver):
