@@ -4,9 +4,9 @@ checkpointer in memory.
 Independent of the engine. The checkpointers on databases are separate modules: `.sqlite` and
 `.postgres`."""
 
-from importlib import import_module as _load
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..extras import lazy_names as _lazy_names
 from .base import (
     CHECKPOINT_FORMAT,
     BaseCheckpointSaver,
@@ -55,15 +55,8 @@ __all__ = [
     "Retention",
 ]
 
-_LAZY = {
-    "InMemorySaver": f"{__name__}.memory",
-    "MemorySaver": f"{__name__}.memory",
-    "Retention": f"{__name__}.retention",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Load a checkpointer when it is first asked for: many programs use none, or another one."""
-    if name in _LAZY:
-        return getattr(_load(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Many programs use no checkpointer, or another one.
+__getattr__ = _lazy_names(
+    __name__,
+    {"InMemorySaver": ".memory", "MemorySaver": ".memory", "Retention": ".retention"},
+)

@@ -1,9 +1,9 @@
 """Building graphs: declare a typed state, nodes and edges; `compile` makes a Pregel of them.
 Nothing here runs."""
 
-from importlib import import_module as _load
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..extras import lazy_names as _lazy_names
 from ..pregel.errors import GraphWarning
 from ..pregel.names import END, START
 from .builder import StateGraph
@@ -42,9 +42,5 @@ __all__ = [
     "strip_messages",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Load what is about messages when it is first asked for: not every state holds some."""
-    if name in __all__:
-        return getattr(_load(f"{__name__}.messages"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Not every state holds messages: what is about them is loaded when it is first asked for.
+__getattr__ = _lazy_names(__name__, dict.fromkeys(__all__, ".messages"))

@@ -5,8 +5,9 @@ a search finds); a cache keeps finished tasks' results (`cache`). Nothing here k
 `stategraph.store.sqlite` is imported by itself.
 """
 
-from importlib import import_module as _load
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..extras import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from .base import (
@@ -64,18 +65,18 @@ __all__ = [
     "function_identity",
 ]
 
-_ROOMS = {
-    "cache": ("BaseCache", "InMemoryCache", "SqliteCache", "canonical_key", "function_identity"),
-    "filters": ("matches",),
-    "memory": ("InMemoryStore",),
-    "paths": ("escape",),
-}
-_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    """Load a room when one of its names is first asked for: most programs keep no store and no
-    cache."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(_load(f".{_ROOM_OF.get(name, 'base')}", __name__), name)
+# Most programs keep no store and no cache.
+__getattr__ = _lazy_names(
+    __name__,
+    {
+        **dict.fromkeys(__all__, ".base"),
+        "BaseCache": ".cache",
+        "InMemoryCache": ".cache",
+        "SqliteCache": ".cache",
+        "canonical_key": ".cache",
+        "function_identity": ".cache",
+        "matches": ".filters",
+        "InMemoryStore": ".memory",
+        "escape": ".paths",
+    },
+)

@@ -1,8 +1,9 @@
 """Drawings and views of graphs and runs. Reads the compiled program and stored checkpoints; runs no
 user code."""
 
-from importlib import import_module as _load
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..extras import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from .dot import GraphvizMissingError, GraphvizWarning
@@ -12,19 +13,6 @@ if TYPE_CHECKING:
     from .render.report import report
     from .render.timeline import timeline
     from .trace.changes import changes
-
-_HOMES = {
-    "Drawing": ".drawing",
-    "GraphvizMissingError": ".dot",
-    "GraphvizWarning": ".dot",
-    "awatch": ".live.watch",
-    "branches": ".render.branches",
-    "changes": ".trace.changes",
-    "compare": ".render.branches",
-    "report": ".render.report",
-    "timeline": ".render.timeline",
-    "watch": ".live.watch",
-}
 
 __all__ = [
     "Drawing",
@@ -39,9 +27,18 @@ __all__ = [
     "watch",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Import a module when one of its names is first used."""
-    if name in _HOMES:
-        return getattr(_load(_HOMES[name], __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = _lazy_names(
+    __name__,
+    {
+        "Drawing": ".drawing",
+        "GraphvizMissingError": ".dot",
+        "GraphvizWarning": ".dot",
+        "awatch": ".live.watch",
+        "branches": ".render.branches",
+        "changes": ".trace.changes",
+        "compare": ".render.branches",
+        "report": ".render.report",
+        "timeline": ".render.timeline",
+        "watch": ".live.watch",
+    },
+)

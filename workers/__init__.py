@@ -5,8 +5,9 @@ A `Queue` accepts jobs and returns their results; a `Worker` runs them. Needs th
 Postgres is the queue, and there is no other broker.
 """
 
-from importlib import import_module as _load
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..extras import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from .chunks import ChunksGoneError, StreamChunk
@@ -43,20 +44,17 @@ __all__ = [
     "WorkersDiedError",
 ]
 
-_MODULE_OF = {
-    "Queue": "queue",
-    "Worker": "worker",
-    "ChunksGoneError": "chunks",
-    "Missed": "schedules",
-    "ScheduleInfo": "schedules",
-    "StreamChunk": "chunks",
-    "When": "delays",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a module when one of its names is first used, so that the command line works without
-    psycopg."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(_load(f".{_MODULE_OF.get(name, 'jobs')}", __name__), name)
+# So that the command line works without psycopg.
+__getattr__ = _lazy_names(
+    __name__,
+    {
+        **dict.fromkeys(__all__, ".jobs"),
+        "Queue": ".queue",
+        "Worker": ".worker",
+        "ChunksGoneError": ".chunks",
+        "Missed": ".schedules",
+        "ScheduleInfo": ".schedules",
+        "StreamChunk": ".chunks",
+        "When": ".delays",
+    },
+)
