@@ -96,9 +96,7 @@ class DaskExecutor(Executor):
             if not self._subscribed:
                 self.given.subscribe_topic(self._topic, self._receive)
                 self._subscribed = True
-        inbox = EventInbox(on_event, lambda id: self._inboxes.pop(id, None))
-        self._inboxes[inbox.id] = inbox
-        return inbox
+        return EventInbox(on_event, self._inboxes)
 
     def _receive(self, event: tuple[float, Any]) -> None:
         """Take one event, on the client's own thread."""
@@ -184,22 +182,23 @@ def run_call(
         has sent.
     """
     start, count = uuid.uuid4().hex, 0
+    if topic is None:
+        return serve(payload, parts), (start, count)
+    name, inbox, requests = topic
     lock = threading.Lock()
-    worker = get_worker() if topic is not None else None
+    worker = get_worker()
 
     def send_event(event: bytes) -> None:
         nonlocal count
-        assert topic is not None and worker is not None
         with lock:
             count += 1
-            worker.log_event(topic[0], (topic[1], start, event))
+            worker.log_event(name, (inbox, start, event))
 
     def send_request(request: bytes) -> bytes:
-        assert topic is not None and worker is not None
         id = uuid.uuid4().hex
         waiting = _replies[id] = SimpleQueue()
         try:
-            worker.log_event(topic[0], (topic[1], (worker.address, id), request))
+            worker.log_event(name, (inbox, (worker.address, id), request))
             reply = waiting.get(timeout=SECONDS_FOR_REPLY)
         except Empty:
             reply = None
@@ -209,6 +208,4 @@ def run_call(
             raise RuntimeError("the driver waits for the call of this node no longer")
         return reply
 
-    if topic is None:
-        return serve(payload, parts), (start, count)
-    return serve(payload, parts, send_event, send_request if topic[2] else None), (start, count)
+    return serve(payload, parts, send_event, send_request if requests else None), (start, count)

@@ -146,6 +146,11 @@ def has_cloudpickle() -> bool:
     return True
 
 
+def needs_script(data: bytes, shares_main: bool) -> bool:
+    """Whether a pickle names what the script itself defines, and workers cannot import that."""
+    return b"__main__" in data and not shares_main and not has_cloudpickle()
+
+
 def _dump_by_value(value: Any) -> bytes:
     file = io.BytesIO()
     _value_pickler()(file, PROTOCOL).dump(value)

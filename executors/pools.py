@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -132,16 +133,17 @@ class EventInbox:
     when all events of the start that has returned are here.
 
     Args:
-        on_close: called with the inbox's id when nothing more is expected.
+        inboxes: where it is found by its id until nothing more is expected.
     """
 
-    def __init__(self, on_event: OnEvent, on_close: Callable[[str], Any]) -> None:
+    def __init__(self, on_event: OnEvent, inboxes: dict[str, EventInbox]) -> None:
         self.id: str = uuid.uuid4().hex
         self._on_event = on_event
-        self._on_close = on_close
-        self._received: dict[str, int] = {}
+        self._inboxes = inboxes
+        self._received: Counter[str] = Counter()
         self._error: Exception | None = None
         self._news = threading.Condition()
+        inboxes[self.id] = self
 
     def receive(self, start: str, event: bytes) -> None:
         """Take one event of one start of the call."""
@@ -150,7 +152,7 @@ class EventInbox:
         except Exception as error:  # for the thread that waits, not for the one that reads
             self._error = error
         with self._news:
-            self._received[start] = self._received.get(start, 0) + 1
+            self._received[start] += 1
             self._news.notify_all()
 
     def reply(self, request: bytes) -> bytes | None:
@@ -167,12 +169,11 @@ class EventInbox:
         start, count = sent
         with self._news:
             if not self._news.wait_for(
-                lambda: self._received.get(start, 0) >= count, SECONDS_FOR_EVENTS
+                lambda: self._received[start] >= count, SECONDS_FOR_EVENTS
             ):
-                received = self._received.get(start, 0)
                 raise RuntimeError(
                     f"of {count} events that a node has sent from its worker "
-                    f"only {received} have come"
+                    f"only {self._received[start]} have come"
                 )
         if self._error is not None:
             raise self._error
@@ -185,7 +186,7 @@ class EventInbox:
 
     def close(self) -> None:
         """Drop what still comes."""
-        self._on_close(self.id)
+        self._inboxes.pop(self.id, None)
 
 
 class Mailbox:
@@ -202,9 +203,7 @@ class Mailbox:
 
     def add_inbox(self, on_event: OnEvent) -> EventInbox:
         """A new inbox for a call."""
-        inbox = EventInbox(on_event, lambda id: self._inboxes.pop(id, None))
-        self._inboxes[inbox.id] = inbox
-        return inbox
+        return EventInbox(on_event, self._inboxes)
 
     def _accept(self) -> None:
         while True:

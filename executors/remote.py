@@ -36,8 +36,8 @@ from .pickling import (
     dump_function,
     dumps,
     find_culprit,
-    has_cloudpickle,
     loads,
+    needs_script,
     unpack_error,
 )
 from .protocol import CallRequest, CallResult, DriverTask, Inline, PartRef, Resources, Unsendable
@@ -67,7 +67,7 @@ class RemoteFunction:
         is_async = node.call.sync_missing
         function: Any = node.call.coro if is_async else node.call.sync
         data = dump_function(function, shares_main=executor.shares_main)
-        if b"__main__" in data and not executor.shares_main and not has_cloudpickle():
+        if needs_script(data, executor.shares_main):
             raise ValueError("it is defined in the script itself, which workers cannot import")
         key = blake2b(data, digest_size=16).hexdigest()
         self.inject: tuple[tuple[str, str], ...] = tuple(

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .base import Executor
-from .pickling import dump_function, find_culprit, has_cloudpickle, loads
+from .pickling import dump_function, find_culprit, loads, needs_script
 from .protocol import Unsendable
 
 MOST_OPEN = 8
@@ -45,7 +45,7 @@ def dump_opener(store: Any, executor: Executor) -> bytes | Unsendable | None:
     except Exception:
         path, why = find_culprit(opener, "store", shares_main=executor.shares_main)
         return Unsendable(f"{path}: {why}. {name} cannot be sent to a worker; {_WAY_OUT}")
-    if b"__main__" in data and not executor.shares_main and not has_cloudpickle():
+    if needs_script(data, executor.shares_main):
         return Unsendable(
             f"{name} needs objects that the script defines, which workers cannot import: "
             "install cloudpickle"

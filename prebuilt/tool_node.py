@@ -158,21 +158,18 @@ class ToolNode:
             prepared = self._prepare(call, state)
             if isinstance(prepared, str):
                 return self._answer(call, prepared, status="error")
-            return self._take(call, await self._arun(call, prepared))
+            return self._take(call, await self._run(call, prepared))
         except Exception as error:
             return self._handle(call, error)
 
     def _run(self, call: Message, prepared: dict[str, Any]) -> Any:
-        function = self._tool(call).bind(call, prepared)
-        observed = find_observed()
-        return function() if observed is None else observed.call(function, describe_tool(call))
-
-    async def _arun(self, call: Message, prepared: dict[str, Any]) -> Any:
-        function = self._tool(call).bind(call, prepared)
+        """The result of the function; an async one is to be awaited."""
+        tool = self._tool(call)
+        function = tool.bind(call, prepared)
         observed = find_observed()
         if observed is None:
-            return await function()
-        return await observed.call(function, describe_tool(call), awaits=True)
+            return function()
+        return observed.call(function, describe_tool(call), awaits=tool.is_async)
 
     def _refuse(self, call: Message, state: Any) -> Any:
         name = call["function"]["name"]
