@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from ...checkpoint.base import ERROR, BaseCheckpointSaver
+from ...checkpoint.base import ERROR, BaseCheckpointSaver, CheckpointTuple
 from ...checkpoint.errors import DamagedError, StoredError, UnknownTypeError
 from ...pregel.app import Pregel
 from ...pregel.drivers import aio, limit  # noqa: F401 - or the first run would wait for them
@@ -75,7 +75,7 @@ class Runs(Runner):
         them, that are not served stay as they are."""
         await super().open()
         passed_over: Counter[str] = Counter()
-        for pointer in await self._records.unfinished():
+        for pointer in await self._left():
             record = await self._records.find("runs", pointer["run_id"], pointer["thread_id"])
             if record is None:
                 continue
@@ -89,6 +89,19 @@ class Runs(Runner):
             text = "runs of graphs, or of versions, that are not served stay pending: %s"
             LOG.warning(text, dict(passed_over))
 
+    async def _left(self) -> list[Record]:
+        """Return the pointers to the runs of an earlier server in the order of their lanes. A run
+        that had begun comes first, whatever the clock says: a new input drops what is pending."""
+        left = await self._records.unfinished()
+        lanes = Counter(each["thread_id"] for each in left)
+        begun = set()
+        for each in left:
+            app = self._graphs.get(each["graph_id"]) if lanes[each["thread_id"]] > 1 else None
+            head = app and await _head(app, each["thread_id"])
+            if head and head.metadata.get("run_id") == each["run_id"]:
+                begun.add(each["run_id"])
+        return sorted(left, key=lambda each: (each["run_id"] not in begun, each["begins_at"]))
+
     def leaves(self, app: Pregel, version: str | None) -> bool:
         """Return whether this version of a graph is none that is served; see `Runner`."""
         return version not in (None, app.program.version, *self._serves)
@@ -96,13 +109,10 @@ class Runs(Runner):
     async def _passes(self, app: Pregel, record: Record) -> bool:
         """Return whether a run, or its thread, belongs to a version that is not served; then new
         runs of the thread are refused as well."""
-        id, saver = record["thread_id"], app.checkpointer
-        assert isinstance(saver, BaseCheckpointSaver)
+        id = record["thread_id"]
         thread = await self._records.find("threads", id)
         wanted = thread.get("version") if thread else None
-        head = None
-        with suppress(DamagedError, StoredError, UnknownTypeError):  # the run itself will tell
-            head = await saver.aget_tuple({"configurable": {"thread_id": id}})
+        head = await _head(app, id)
         if head is not None and head.metadata.get("run_id") == record["run_id"]:
             wanted = find_version(head.checkpoint["versions_seen"].get(GRAPH, {}))
         if not self.leaves(app, wanted):
@@ -363,6 +373,14 @@ class Runs(Runner):
                 execution.task.cancel()
         if left_over := workers | self._background:
             await asyncio.wait(left_over, timeout=seconds)  # a database may not answer
+
+
+async def _head(app: Pregel, thread_id: str) -> CheckpointTuple | None:
+    saver = app.checkpointer
+    assert isinstance(saver, BaseCheckpointSaver)
+    with suppress(DamagedError, StoredError, UnknownTypeError):  # the run itself will tell
+        return await saver.aget_tuple({"configurable": {"thread_id": thread_id}})
+    return None
 
 
 def _put_of_stop(execution: Execution, how: Stop) -> Put:

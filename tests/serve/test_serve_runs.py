@@ -23,6 +23,7 @@ from stategraph.serve import create_app
 from stategraph.serve.encode import encode
 from stategraph.serve.events import EventLog, KeptBytes
 from stategraph.serve.records import ROOT
+from stategraph.serve.runs import in_process
 from stategraph.serve.runs.execution import EndedRuns, Execution
 from stategraph.store import InMemoryStore
 
@@ -263,6 +264,31 @@ def test_runs_of_a_graph_that_is_not_served_stay_pending(gates, caplog):
     gates.open("slow")
     with serving(app("flow", "other")) as url, get_sync_client(url=url) as client:
         assert client.runs.join(thread, run)["log"] == ["a", "b"]
+
+
+@pytest.mark.parametrize("clock_went_back", [False, True])
+@pytest.mark.parametrize("how", [None, "rollback"])
+def test_the_next_server_continues_a_run_before_those_that_had_not_begun(gates, monkeypatch, how, clock_went_back):
+    options = {"store": InMemoryStore(), "checkpointer": InMemorySaver(), "drain_seconds": 0}
+    gates.close("slow")
+    with serving(flow_app(gates, **options)) as url, get_sync_client(url=url) as client:
+        thread = new_thread(client)
+        client.runs.wait(thread, "flow", input={"log": ["first"]})
+        later = client.runs.create(thread, "flow", input={"log": ["later"], "topic": ""}, after_seconds=3600)["run_id"]
+        run = client.runs.create(thread, "flow", input={"log": ["run"], "topic": "slow"})["run_id"]
+        assert gates.reached["slow"].wait(10)
+    pointers = ROOT, "unfinished", thread
+    for id, changes in (
+        (run, {"stopped": how}),
+        (later, {"begins_at": "1999-12-31T00:00:00+00:00"} if clock_went_back else {}),
+    ):
+        options["store"].put(pointers, id, {**options["store"].get(pointers, id).value, **changes})
+    monkeypatch.setattr(in_process, "seconds_until", lambda moment: 0.0)
+    gates.open("slow")
+    with serving(flow_app(gates, **options)) as url, get_sync_client(url=url) as client:
+        client.runs.join(thread, later)
+        log = client.threads.get_state(thread)["values"]["log"]
+    assert log == ["first", "a", "b", *([] if how else ["run", "a", "b"]), "later", "a", "b"]
 
 
 def test_a_run_of_a_graph_that_is_not_served_is_deleted_permanently(gates):
