@@ -156,7 +156,7 @@ def _digraph(model: GraphModel, direction: Direction) -> Any:
     ids = make_ids(node.id for node in model.parts)
     _add_nodes(graph, model, ids, None)
     # Graphviz would break a cycle at any edge, and place a cluster above nodes that lead to it.
-    reverse = find_reversed(model, at_clusters=True)
+    reverse = find_reversed(model)
     feet = _find_feet(model)
     if feet:
         graph.attr("graph", compound="true")

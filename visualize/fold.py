@@ -69,9 +69,9 @@ def mark_ends(model: GraphModel) -> GraphModel:
         and len(set(leads[edge.source])) > 1
         and kinds[edge.source] in ("node", "subgraph")
     }
-    if len({edge.source for edge in marked}) < MOST_ENDS:
-        return model
     sources = {edge.source for edge in marked}
+    if len(sources) < MOST_ENDS:
+        return model
     edges = [edge for edge in model.edge_records if edge not in marked]
     kept = {end for edge in edges for end in edge[:2]}
     nodes = [

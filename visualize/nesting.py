@@ -28,23 +28,21 @@ def lift_edges(model: GraphModel) -> list[GraphEdge]:
     return [lift(edge) for edge in model.edge_records]
 
 
-def find_reversed(model: GraphModel, *, at_clusters: bool = False) -> set[GraphEdge]:
-    """Return the edges that the built-in layout would draw upwards: they close a cycle on their
-    level.
-
-    Args:
-        at_clusters: return only those from or to a cluster.
-    """
+def find_reversed(model: GraphModel) -> set[GraphEdge]:
+    """Return the edges from or to a cluster that the built-in layout would draw upwards: they close
+    a cycle on their level."""
+    clusters = {cluster.id for cluster in model.clusters}
     lifted = list(zip(model.edge_records, lift_edges(model), strict=True))
     found = set()
     for level in model.levels.values():
         names = {part.id for part in level}
         mine = [pair for pair in lifted if names.issuperset(pair[1][:2])]
         back = _find_back_edges(level, [edge for _, edge in mine])
-        found |= {edge for edge, lifted_edge in mine if lifted_edge in back}
-    if at_clusters:
-        clusters = {cluster.id for cluster in model.clusters}
-        found &= {edge for edge, lifted_edge in lifted if clusters.intersection(lifted_edge[:2])}
+        found |= {
+            edge
+            for edge, lifted_edge in mine
+            if lifted_edge in back and clusters.intersection(lifted_edge[:2])
+        }
     return found
 
 

@@ -155,21 +155,13 @@ def _node(node: GraphNode, box: Box, mark: Mark | None) -> str:
             _title(_tooltip(node, mark)),
             *_outline(node, box),
             *(_sign(name, (sign[0] + MARK * n, sign[1])) for n, name in enumerate(signs)),
-            *_lines(node, place, size, style),
+            *_lines(fit_lines(node), place, LINE_HEIGHT, size, style),
             *_stops(node, box),
             *_end_mark(node, box),
             *_badge(box, mark),
             "</g>",
         ]
     )
-
-
-def _lines(node: GraphNode, place: Point, size: float, style: str) -> Iterator[str]:
-    """Yield the lines of a node's text, centred."""
-    lines = fit_lines(node)
-    top = place[1] - LINE_HEIGHT * (len(lines) - 1) / 2
-    for number, line in enumerate(lines):
-        yield _words(line.rstrip(), (place[0], top + LINE_HEIGHT * number), size, style)
 
 
 def _outline(node: GraphNode, box: Box) -> Iterator[str]:
@@ -391,15 +383,21 @@ def _label(route: Route) -> Iterator[str]:
         (x, y), (width, height) = route.label_at, label_size(route.edge.label)
         place = Box("", x - width / 2 + 2, y - height / 2 + 1, width - 4, height - 2)
         lines = wrap_text(route.edge.label, LONGEST_LABEL, SMALL)
-        top = y - LABEL_LINE * (len(lines) - 1) / 2
-        words = "".join(
-            _words(line.rstrip(), (x, top + LABEL_LINE * number), SMALL, _fill("soft"))
-            for number, line in enumerate(lines)
-        )
+        words = "".join(_lines(lines, route.label_at, LABEL_LINE, SMALL, _fill("soft")))
         yield f'<g class="label"><rect {_rect(place)} rx="4" {_fill("page")}/>{words}</g>'
 
 
 # -- text ------------------------------------------------------------------------------------------
+
+
+def _lines(
+    lines: Sequence[str], middle: Point, height: float, size: float, more: str
+) -> Iterator[str]:
+    """Yield the lines of a text, centred."""
+    x, y = middle
+    top = y - height * (len(lines) - 1) / 2
+    for number, line in enumerate(lines):
+        yield _words(line.rstrip(), (x, top + height * number), size, more)
 
 
 def _words(text: str, middle: Point, size: float, more: str) -> str:

@@ -38,7 +38,7 @@ def test_an_edge_across_levels_is_one_of_the_outer_level():
 
 def test_the_way_back_from_a_cluster_is_known():
     there, back = GraphEdge("a", "c:s"), GraphEdge("c:e", "a")
-    assert find_reversed(nested(there, back), at_clusters=True) == {back}
-    assert find_reversed(nested(back, there), at_clusters=True) == {back}
-    assert find_reversed(nested(there), at_clusters=True) == set()
-    assert find_reversed(nested(GraphEdge("c:n", "c:n"), GraphEdge("a", "a")), at_clusters=True) == set()
+    assert find_reversed(nested(there, back)) == {back}
+    assert find_reversed(nested(back, there)) == {back}
+    assert find_reversed(nested(there)) == set()
+    assert find_reversed(nested(GraphEdge("c:n", "c:n"), GraphEdge("a", "a"))) == set()

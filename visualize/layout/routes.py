@@ -422,13 +422,13 @@ def draw_route(sheet: Sheet, number: int, found: Mapping[End, Port], rows: Rows)
         path.corner((start.x, start.y), _radius(start, rows.bottom[grid.row[link.upper]]))
     xs = _columns(sheet, number, found)
     for row, (x, next_x) in enumerate(pairwise(xs), grid.row[link.upper]):
-        path.down((x, rows.bottom[row]))
+        path.line((x, rows.bottom[row]))
         path.aside((next_x, rows.top[row + 1]))
     if end.edge_x == end.x:
-        path.down((end.x, end.y))
+        path.line((end.x, end.y))
     else:
         radius = _radius(end, rows.top[grid.row[link.lower]])
-        path.down((end.x, end.y - radius))
+        path.line((end.x, end.y - radius))
         path.corner_in((end.edge_x, end.y), radius)
     points = path.points[::-1] if link.back else path.points
     label_at = None
@@ -475,7 +475,8 @@ class _Path:
         self.points = [start]
         self._straight = False
 
-    def _line(self, end: Point) -> None:
+    def line(self, end: Point) -> None:
+        """Go straight to a point."""
         x, y = self.points[-1]
         if abs(end[0] - x) + abs(end[1] - y) < 0.01:
             return
@@ -490,15 +491,11 @@ class _Path:
         self.points += [a, b, end]
         self._straight = False
 
-    def down(self, end: Point) -> None:
-        """Go straight down to a point."""
-        self._line(end)
-
     def aside(self, end: Point) -> None:
         """Go to a point below and to the side, vertical at both ends."""
         x, y = self.points[-1]
         if abs(end[0] - x) < 0.5:
-            self._line(end)
+            self.line(end)
             return
         half = (end[1] - y) / 2
         self._curve((x, y + half), (end[0], end[1] - half), end)
@@ -506,15 +503,15 @@ class _Path:
     def corner(self, turn: Point, radius: float) -> None:
         """Go sideways to a point, then turn down."""
         x, y = self.points[-1]
-        side = RIGHT if turn[0] > x else -RIGHT
-        self._line((turn[0] - side * radius, y))
+        side = RIGHT if turn[0] > x else LEFT
+        self.line((turn[0] - side * radius, y))
         half = radius / 2
         self._curve((turn[0] - side * half, y), (turn[0], y + half), (turn[0], y + radius))
 
     def corner_in(self, end: Point, radius: float) -> None:
         """Turn from above, then go sideways to the end."""
         x, y = self.points[-1]
-        side = RIGHT if end[0] > x else -RIGHT
+        side = RIGHT if end[0] > x else LEFT
         half = radius / 2
         self._curve((x, y + half), (x + side * half, end[1]), (x + side * radius, end[1]))
-        self._line(end)
+        self.line(end)

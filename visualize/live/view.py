@@ -30,6 +30,7 @@ from ..extract import extract
 from ..labels import TIMES
 from ..layout.measure import one_line
 from ..model import GraphModel
+from ..svg import URGENT
 from ..trace.transitions import list_transitions
 from ..trace.values import duration, format_value, sanitize
 from .notebook import Picture
@@ -259,11 +260,9 @@ def pick_rows(rows: list[NodeRow], room: int | None) -> tuple[list[NodeRow], lis
     """Return the rows to show if there is room for this many, in order, and the others."""
     if room is None or len(rows) <= room:
         return rows, []
-    urgency = ["failed", "paused", "running", "done", "waiting"]
-    best = sorted(range(len(rows)), key=lambda n: (urgency.index(rows[n].mark.state), n))[:room]
-    return [rows[n] for n in sorted(best)], [
-        rows[n] for n in range(len(rows)) if n not in set(best)
-    ]
+    order = sorted(range(len(rows)), key=lambda n: URGENT.index(rows[n].mark.state))
+    shown, left = sorted(order[:room]), sorted(order[room:])
+    return [rows[n] for n in shown], [rows[n] for n in left]
 
 
 
