@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import timedelta
+from typing import Any
 
 from ..checkpoint.threads import AsyncCaller
 from ..pregel.errors import nearest
@@ -51,13 +52,16 @@ class QueueCare(AsyncCaller):
         for each in statuses:
             if each not in STATUSES:
                 raise ValueError(f"unknown status {each!r}; {nearest(each, STATUSES)}")
-        rows = self._database.look_up("listed", [*statuses], limit)
-        return [read_result((*row[1:-1], None), self._codec) for row in rows]
+        return self._list("listed", [*statuses], limit)
 
     def named(self, run_id: str) -> list[JobResult]:
         """Return the jobs of all graphs that have this run id, at most one per thread, without
         their outcomes."""
-        rows = self._database.look_up("named", run_id)
+        return self._list("named", run_id)
+
+    def _list(self, statement: str, *values: Any) -> list[JobResult]:
+        """Return the jobs that a statement finds, without their outcomes."""
+        rows = self._database.look_up(statement, *values)
         return [read_result((*row[1:-1], None), self._codec) for row in rows]
 
     def statuses(self, run_ids: Collection[str]) -> dict[tuple[str, str], Status]:

@@ -43,7 +43,7 @@ DEFAULT_NAMES = ("StateGraph", "Pregel")
 """The names of graphs that were given none."""
 
 MOST_NAME_BYTES = 1000
-"""The longest name of a graph, since the name is an index key."""
+"""The longest name of a graph or a schedule, since the name is an index key."""
 
 
 class WorkersDiedError(StateGraphError):
@@ -202,12 +202,20 @@ def queue_name(graph: Any) -> str:
             "the graph must have a name, which is also the name of its queue, got none: "
             "compile(name=...), or name the queue (--as)"
         )
-    check_names(name)
-    if not 0 < len(name.encode()) <= MOST_NAME_BYTES:
-        raise ValueError(
-            f"a graph's name must have 1 to {MOST_NAME_BYTES} bytes, got {len(name.encode())}"
-        )
+    check_key("graph", name)
     return name
+
+
+def check_key(what: str, name: str) -> None:
+    """Check that the name of something can be an index key.
+
+    Raises:
+        ValueError: it is empty, too long, or holds what no database can.
+    """
+    check_names(name)
+    size = len(name.encode())
+    if not 0 < size <= MOST_NAME_BYTES:
+        raise ValueError(f"a {what}'s name must have 1 to {MOST_NAME_BYTES} bytes, got {size}")
 
 
 class WorkerInfo(NamedTuple):

@@ -40,7 +40,7 @@ from .listener import Listener
 from .schedules import Missed, ScheduleKeeper
 from .submission import Submitter, read_fairness_key
 from .tables import STATEMENTS
-from .turns import check_multitask, submit_in_turn
+from .turns import check_multitask, list_awaited, submit_in_turn
 from .waiting import ResultWaiter
 
 
@@ -293,8 +293,7 @@ class Queue(QueueCare):
         id = self._id_of(run_id, thread_id)
         with self._database.statements() as wire:
             found = wire.rows(STATEMENTS["cancel"], id)
-            ended = [id for id, state, has_waiter in found if has_waiter and state != "running"]
-            wire.run(STATEMENTS["notify_waiters"], ended)
+            wire.run(STATEMENTS["notify_waiters"], list_awaited(found))
         return bool(found)
 
     def retry(self, run_id: str, *, thread_id: str | None = None) -> bool:

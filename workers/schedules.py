@@ -6,18 +6,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, get_args
 
-from ..checkpoint.records import check_names
 from .cron import check_cron
 from .database import JobDatabase
-from .jobs import JobCodec, JobName, check_thread, decode_name, hash_name
+from .jobs import JobCodec, JobName, check_key, check_thread, decode_name, hash_name
 
 Missed = Literal["one", "all", "none"]
 """What happens to planned times when no worker was running. `one`: only the newest is run late.
 `all`: all are, in order. `none`: none is, unless it is less than a minute ago."""
 
 MISSED: tuple[Missed, ...] = get_args(Missed)
-MOST_NAME_BYTES = 1000
-"""The longest name of a schedule, since the name is an index key."""
 
 
 class ScheduleInfo(NamedTuple):
@@ -119,8 +116,4 @@ def check_schedule_name(name: Any) -> None:
     """
     if not isinstance(name, str):
         raise TypeError(f"a schedule's name must be a string, got {name!r}")
-    check_names(name)
-    if not 0 < len(name.encode()) <= MOST_NAME_BYTES:
-        raise ValueError(
-            f"a schedule's name must have 1 to {MOST_NAME_BYTES} bytes, got {len(name.encode())}"
-        )
+    check_key("schedule", name)

@@ -246,8 +246,7 @@ class WorkerSession:
 
     def _claim_values(self, room: int) -> tuple[Any, ...]:
         terms = self._terms
-        own = [*self._left], [*terms.versions]
-        return terms.graph, self.worker, room, terms.tries - 1, *own
+        return terms.graph, self.worker, room, terms.tries - 1, [*self._left], [*terms.versions]
 
     def _jobs(self, found: list[Any]) -> list[Job]:
         """Return the rows of a claim as jobs, in the order in which they run."""
@@ -277,8 +276,9 @@ class WorkerSession:
     def end(self, ended: Sequence[JobEnd]) -> None:
         """Store how runs ended, each only if this worker still holds the job, and notify those that
         wait for it."""
-        if ended:
-            self._translate(lambda: self._end([tuple(each) for each in ended]))
+        rows = [tuple(each) for each in ended]
+        if rows:
+            self._translate(lambda: self._notify_ended(self._rows("end", rows, self.worker), rows))
 
     def end_and_claim(self, ended: Sequence[JobEnd], room: int) -> list[Job]:
         """Do `end` and `claim` in one transaction and one round trip: either both succeed, or
@@ -312,9 +312,6 @@ class WorkerSession:
             LOG.warning("those who wait for a job were not notified: %s", error)
         # If it took nothing, there may be a limit, which `_claim` looks up.
         return self._jobs(found) if found else self._claim(room)
-
-    def _end(self, rows: list[tuple[Any, ...]]) -> None:
-        self._notify_ended(self._rows("end", rows, self.worker), rows)
 
     def _notify_ended(self, stored: list[Any], rows: list[tuple[Any, ...]]) -> None:
         """Notify those that wait for a job of its end, and workers of jobs that wait again."""

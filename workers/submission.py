@@ -33,15 +33,14 @@ def read_fairness_key(key: Any) -> dict[str, str]:
 
 
 class Submitter:
-    """Stores jobs of one graph. Any thread may use it."""
+    """Stores jobs of one graph. Any thread may use it.
+
+    Args:
+        graph: the graph that runs the jobs.
+    """
 
     def __init__(self, database: JobDatabase, graph: str, codec: JobCodec) -> None:
-        self._database, self._graph, self._codec = database, graph, codec
-
-    @property
-    def graph(self) -> str:
-        """The graph that runs the jobs."""
-        return self._graph
+        self._database, self.graph, self._codec = database, graph, codec
 
     def row(self, thread_id: str, run_id: str, priority: int, given: dict[str, Any]) -> Any:
         """Return a job in the form that `insert` takes.
@@ -51,7 +50,7 @@ class Submitter:
         """
         key = given.get(FAIRNESS_KEY, "")
         told = {name: each for name, each in given.items() if name != FAIRNESS_KEY}
-        task = self._codec.write("task", JobName(self._graph, thread_id, run_id), told)
+        task = self._codec.write("task", JobName(self.graph, thread_id, run_id), told)
         return hash_name(thread_id), thread_id, run_id, priority, key, task
 
     def insert(self, rows: list[Any], due: Due) -> None:
@@ -75,11 +74,11 @@ class Submitter:
         Raises:
             ValueError: a thread's job of such a name is another graph's.
         """
-        foreign = wire.rows(STATEMENTS["submit"], self._graph, rows, *due)
+        foreign = wire.rows(STATEMENTS["submit"], self.graph, rows, *due)
         for graph, thread_id, run_id in foreign:
             name = JobName(*map(decode_name, (graph, thread_id, run_id)))
             raise ValueError(
-                f"{name} belongs to the graph {name.graph!r}, so no job of {self._graph!r} can "
+                f"{name} belongs to the graph {name.graph!r}, so no job of {self.graph!r} can "
                 "have this run_id. Nothing was submitted: use another run_id or thread"
             )
 
@@ -101,14 +100,14 @@ class Submitter:
         with self._database.statements() as wire:
             for _ in range(TRIES):
                 # A task is bound to its run id, which must therefore be known first.
-                known = wire.rows(STATEMENTS["debounced"], self._graph, thread_id)
+                known = wire.rows(STATEMENTS["debounced"], self.graph, thread_id)
                 run_id = decode_name(known[0][0]) if known else str(uuid4())
                 lane, *_, task = self.row(thread_id, run_id, priority, given)
                 job = (thread_id, run_id, priority, task)
                 if known:
-                    found = wire.rows(STATEMENTS["replace_debounced"], self._graph, *job, *wait)
+                    found = wire.rows(STATEMENTS["replace_debounced"], self.graph, *job, *wait)
                 else:
-                    values = (self._graph, *job, lane, wait.seconds)
+                    values = (self.graph, *job, lane, wait.seconds)
                     found = wire.rows(STATEMENTS["submit_debounced"], *values)
                 if found:
                     self.notify(wire, Due(at=found[0][0]))
@@ -122,6 +121,6 @@ class Submitter:
         """Notify workers, in a separate transaction: Postgres serializes commits that send notices,
         and each holds the next up until it is on disk."""
         if due.later:
-            wire.run(STATEMENTS["notify_delay"], hash_name(self._graph), *due)
+            wire.run(STATEMENTS["notify_delay"], hash_name(self.graph), *due)
         else:
-            wire.run(STATEMENTS["notify_workers"], hash_name(self._graph))
+            wire.run(STATEMENTS["notify_workers"], hash_name(self.graph))

@@ -7,6 +7,7 @@ job: of two jobs submitted at the same time, one sees the other.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, get_args
 
 from ..checkpoint.base import BaseCheckpointSaver, RunnableConfig
@@ -89,14 +90,18 @@ def _store(
             f"thread {thread_id!r} is busy: its job {found[0][2]!r} has not ended. "
             'multitask="enqueue" waits for it, "interrupt" stops it at its next step'
         )
-    ended = []
+    cancelled = []
     if multitask in ("interrupt", "rollback"):
         cancelled = [row for id, *_ in found for row in wire.rows(STATEMENTS["cancel"], id)]
-        ended = [id for id, state, has_waiter in cancelled if has_waiter and state != "running"]
     if multitask == "rollback":
         given = {**given, "instead_of": [run for *_, run in found]}
     submitter.store(wire, [submitter.row(thread_id, run_id, priority, given)], NOW)
-    return ended
+    return list_awaited(cancelled)
+
+
+def list_awaited(cancelled: Iterable[tuple[int, str, bool]]) -> list[int]:
+    """Return the ids of those cancelled jobs that have ended, and for whose end somebody waits."""
+    return [id for id, state, has_waiter in cancelled if has_waiter and state != "running"]
 
 
 def find_start(

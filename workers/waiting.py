@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 from threading import Event
 from typing import Any
 
@@ -71,11 +72,7 @@ class ResultWaiter:
         with self._listener.notify(id, lambda: loop.call_soon_threadsafe(ended.set)):
             found = await call(self._begin, id, thread_id, found)
             while found.open and (left := _seconds_left(deadline)) > 0:
-                try:
-                    async with asyncio.timeout(min(left, POLL)):
-                        await ended.wait()
-                except TimeoutError:
-                    pass
+                await _wait(ended, min(left, POLL))
                 ended.clear()
                 _, found = await call(self._look, thread_id, found.run_id)
         return found
@@ -124,10 +121,7 @@ class ResultWaiter:
                     after = chunk.seq
                     yield chunk
                 if is_open and not chunks:
-                    try:
-                        await asyncio.wait_for(news.wait(), POLL)
-                    except TimeoutError:
-                        pass
+                    await _wait(news, POLL)
 
     def last_chunk(self, thread_id: str, run_id: str | None) -> int:
         """Return the number of the newest chunk of a job; 0 if there is none."""
@@ -154,6 +148,13 @@ class ResultWaiter:
             # A claim passes over rows that are locked, as this one has just been.
             self._database.run("notify_workers", hash_name(self._graph))
         return bool(added)
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event, at most this long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 def _seconds_left(deadline: float | None) -> float:
