@@ -160,9 +160,10 @@ class Service:
             Refused: the user has as many as the limits allow.
         """
         limits = self.limits
-        most = limits.threads_per_user if kind == "threads" else limits.schedules_per_user
+        most, what = limits.threads_per_user, "threads"
+        if kind == "crons":
+            most, what = limits.schedules_per_user, "schedules"
         if owner and most is not None and await self.records.count(kind, {"owner": owner}) >= most:
-            what = "threads" if kind == "threads" else "schedules"
             raise Refused(429, f"you have as many {what} as you may, {most}: delete some")
 
     async def check_room(self, owner: str | None) -> None:

@@ -63,7 +63,7 @@ async def begin_run(
                 check_priority(priority)
             except ValueError as error:  # no mistake of the client's
                 raise TypeError(f"a function given as priority= returned it: {error}") from None
-        known = {"graph_id": assistant["graph_id"], "assistant_id": assistant["assistant_id"]}
+        known = {name: record[name] for name in ("graph_id", "assistant_id")}
         is_told = not is_new and known.items() <= thread["metadata"].items()
         puts, seen = [*also.puts], [*also.seen]
         if not is_told and not is_temporary:

@@ -113,11 +113,9 @@ class Settler:
             elif not found.open:
                 values = with_questions(found.value, found.interrupts)
                 app, asked = self._graphs[found.graph], seen.run["kwargs"]
-                stops = (
-                    *(app.interrupt_before, app.interrupt_after),
-                    *(asked.get("interrupt_before"), asked.get("interrupt_after")),
-                )
-                is_over = found.status == "done" and not any(stops) and not app.inbox
+                stops = asked.get("interrupt_before") or asked.get("interrupt_after")
+                stops = stops or app.interrupt_before or app.interrupt_after
+                is_over = found.status == "done" and not stops and not app.inbox
                 await self._end(seen, Outcome(run_status(found.status), values, error, is_over))
 
         await self._records.change("threads", found.thread_id, write)
@@ -193,7 +191,7 @@ class Settler:
             # newest one.
             has_work = False
             if stopped or not outcome.is_over:
-                config: Any = {"configurable": {"thread_id": record["thread_id"]}}
+                config: Any = {"configurable": {"thread_id": thread_id}}
                 has_work = bool((await app.aget_state(config)).next)
             standing["status"] = "interrupted" if has_work else "idle"
         if self._pins and (version := app.program.version) is not None:

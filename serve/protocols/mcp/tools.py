@@ -52,15 +52,14 @@ class GraphTool:
 
     Attributes:
         graph_id: the name under which the graph is served.
-        takes_object, gives_object: whether the graph's input and output are objects. A tool's must
-            be: other inputs are passed as the argument `input`, other outputs as `result`.
+        takes_object: whether the graph's input is an object. A tool's must be: other inputs are
+            passed as the argument `input`.
         takes_thread: whether the tool adds the argument `thread_id`.
     """
 
     graph_id: str
     tool: Tool
     takes_object: bool
-    gives_object: bool
     takes_thread: bool
 
     def read(self, arguments: Mapping[str, Any]) -> tuple[str | None, Any]:
@@ -108,7 +107,7 @@ def _make_tool(name: str, graph_id: str, app: Pregel) -> GraphTool:
         input_schema=inputs,
         output_schema=outputs,
     )
-    return GraphTool(graph_id, tool, _is_object(given), _is_object(made), takes_thread)
+    return GraphTool(graph_id, tool, _is_object(given), takes_thread)
 
 
 def _with_messages(schema: dict[str, Any], app: Pregel) -> dict[str, Any]:
