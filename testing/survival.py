@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 from uuid import uuid4
 
 from ..channels.base import check_kind
@@ -35,12 +35,7 @@ from .recording import Recording
 from .thread_reader import ThreadError, read_thread
 
 Harm = Literal["killed before", "killed after", "delivered again after", "raced at"]
-HARMS: Final[tuple[Harm, ...]] = (
-    "killed before",
-    "killed after",
-    "delivered again after",
-    "raced at",
-)
+HARMS: Final[tuple[Harm, ...]] = get_args(Harm)
 MOST_CALLS: Final = 1000
 """So many calls may one trial take."""
 
