@@ -21,6 +21,9 @@ Blob = tuple[str, bytes]
 LEAST = 128
 """Payloads shorter than this are stored whole: a delta would save nothing."""
 
+LEAST_ITEMS = 64
+"""Shorter lists are encoded whole, each time."""
+
 MOST_DELTAS = 1000
 """How many deltas may build on each other before a payload is stored whole again, so that reading
 stays quick."""

@@ -15,10 +15,7 @@ from operator import add, is_
 from typing import Any
 
 from .codec import Codec
-from .delta import Blob, GrownBlob, join_list, list_body, make_delta
-
-LEAST_ITEMS = 64
-"""Shorter lists are encoded whole."""
+from .delta import LEAST_ITEMS, Blob, GrownBlob, join_list, list_body, make_delta
 
 BLOCK = 256
 """The most items that are compared, and encoded again, together."""

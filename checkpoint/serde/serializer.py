@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from ..errors import DamagedError, UnknownTypeError, UnserializableError
@@ -33,10 +33,12 @@ from .codec import (
 from .delta import Blob
 from .error_codec import BUILTIN_ERRORS, describe, open_chain, parts_of, restore
 from .library_codecs import find_codec, find_codec_named, loading_advice
-from .list_encoder import ListEncoder
 from .msgpack import OPTIONS, Ext, packb, unpackb
 from .registry import DEFAULT, AnyClass, Encode, Registry
 from .schema_types import classes_in
+
+if TYPE_CHECKING:
+    from .list_encoder import ListEncoder
 
 FORMAT = "msgpack"
 
@@ -165,6 +167,8 @@ class Serializer:
         `dumps` of its own."""
         if type(self).dumps is not Serializer.dumps:
             return None
+        from .list_encoder import ListEncoder  # few programs have long lists (benchmark P26)
+
         return ListEncoder(self.dumps, self.find)
 
     def dumps_typed(self, value: Any) -> Blob:

@@ -27,7 +27,6 @@ from ...checkpoint.base import (
     TaskWrites,
     address,
 )
-from ...checkpoint.memory import InMemorySaver
 from ...checkpoint.overrides import stores_at_once
 from ...checkpoint.records import TransactionPlace
 from ...checkpoint.serde import Serializer
@@ -478,6 +477,8 @@ class KeptCheckpoints:
     """
 
     def __init__(self, serde: Serializer) -> None:
+        from ...checkpoint.memory import InMemorySaver  # deferred: many calls keep none (P26)
+
         self._commits: dict[str, Commit] = {}
         # What is kept, as a run loads it; its own heads count there.
         self._histories = InMemorySaver(serde=serde)

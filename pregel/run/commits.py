@@ -31,7 +31,7 @@ from ...checkpoint.base import (
 from ...checkpoint.overrides import stores_at_once
 from ...checkpoint.records import iso
 from ...checkpoint.serde import Blob
-from ...checkpoint.serde.list_encoder import LEAST_ITEMS, ListEncoder
+from ...checkpoint.serde.delta import LEAST_ITEMS
 from ..clock import CLOCK
 from ..names import BY_COMMAND, GRAPH, TASKS, has_task_ids
 from ..program.writes import Pair
@@ -47,6 +47,7 @@ from .position import Position
 from .settings import Settings, Thread
 
 if TYPE_CHECKING:
+    from ...checkpoint.serde.list_encoder import ListEncoder
     from .inbox import Inbox
 
 _MARKS = {

@@ -12,7 +12,7 @@ newest checkpoint, goes back to the newest that it had then. What the effects lo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
@@ -52,7 +52,6 @@ class ReplayRoute:
     stored: bool = False
 
 
-@dataclass(slots=True, eq=False)
 class Rewind:
     """Where graphs with a history of their own start when checkpoints around them are done anew.
 
@@ -66,9 +65,10 @@ class Rewind:
         entered: the histories that have gone back since; they go on.
     """
 
-    points: dict[str, ReplayPoint] = field(default_factory=dict)
-    anew: set[str] = field(default_factory=set)
-    entered: set[str] = field(default_factory=set)
+    def __init__(self) -> None:
+        self.points: dict[str, ReplayPoint] = {}
+        self.anew: set[str] = set()
+        self.entered: set[str] = set()
 
     def find_point(self, ns: str, saver: Any) -> ReplayPoint | None:
         """Before which checkpoint the graph of a namespace goes back: that of the nearest graph
