@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -33,6 +34,7 @@ SECONDS_BETWEEN_LOOKS: Final = 5.0
 """How often a server looks for deliveries that other servers have left. It is notified of its
 own."""
 MOST_AT_ONCE: Final = 8
+"""How many deliveries a receiver gets at once. One that does not answer delays no other."""
 _PORTS: Final = {"http": 80, "https": 443}
 _RETRIED: Final = (408, 425, 429)
 
@@ -140,7 +142,9 @@ class Webhooks:
 
     def __init__(self, allowed: Allowed, records: Records) -> None:
         self._allowed, self._records = allowed, records
-        self._free = asyncio.Semaphore(MOST_AT_ONCE)
+        # By receiver, of which the operator has allowed so many: what is due, by run, and senders.
+        self._due: defaultdict[str, dict[str, Record]] = defaultdict(dict)
+        self._senders: Counter[str] = Counter()
         self._sending: set[asyncio.Task[None]] = set()
 
     async def send_for_ever(self) -> None:
@@ -166,29 +170,35 @@ class Webhooks:
             seconds = seconds_until(delivery["next_at"])
             if seconds > 0:
                 waits.append(seconds)
-            else:
-                await self._claim(delivery)
+                continue
+            receiver = urlsplit(delivery["url"]).netloc
+            self._due[receiver][delivery["run_id"]] = delivery
+            if self._senders[receiver] < MOST_AT_ONCE:
+                self._senders[receiver] += 1
+                task = asyncio.create_task(self._send_all(receiver))
+                self._sending.add(task)
+                task.add_done_callback(self._sending.discard)
         return min(waits)
 
-    async def _claim(self, delivery: Record) -> None:
-        """Start sending a delivery, unless another server does."""
-        id = delivery["run_id"]
-        await self._free.acquire()
-        claimed = {**delivery, "next_at": _in(CLAIM), "tries": delivery["tries"] + 1}
+    async def _send_all(self, receiver: str) -> None:
+        """Send what is due to a receiver, one delivery after the other."""
+        due = self._due[receiver]
         try:
-            await self._records.replace("webhooks", id, delivery, claimed)
-        except BaseException as error:
-            self._free.release()
-            if isinstance(error, ItemChangedError):
-                return
-            raise
-        task = asyncio.create_task(self._send(claimed))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
-        task.add_done_callback(lambda _: self._free.release())
+            while due:
+                await self._send(due.pop(next(iter(due))))
+        except Exception:
+            LOG.exception("a webhook could not be sent; it is tried again")
+        finally:
+            self._senders[receiver] -= 1
 
-    async def _send(self, delivery: Record) -> None:
-        id, tries = delivery["run_id"], delivery["tries"]
+    async def _send(self, found: Record) -> None:
+        """Send a delivery, unless another server does."""
+        id, tries = found["run_id"], found["tries"] + 1
+        delivery = {**found, "next_at": _in(CLAIM), "tries": tries}
+        try:
+            await self._records.replace("webhooks", id, found, delivery)
+        except ItemChangedError:
+            return
         wrong, may_retry = await self._try(delivery)
         again: Record | None = None
         became: Record = {"status": "delivered", "tries": tries}

@@ -222,6 +222,18 @@ async def test_a_receiver_that_drips_is_given_up(receiver, monkeypatch):
     assert became == {"status": "failed", "tries": 3, "error": "it took longer than 0.2 s"}
 
 
+async def test_a_silent_receiver_delays_no_other(receiver):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = f"http://127.0.0.1:{silent.getsockname()[1]}/hooks"
+        async with asking(flow_app(webhooks=[place, receiver.place])) as client:
+            for _ in range(4 * webhooks.MOST_AT_ONCE):
+                body = {"assistant_id": "flow", "input": {"log": []}, "webhook": place}
+                await client.post("/runs/wait", json=body)
+            async with asyncio.timeout(webhooks.TIMEOUT / 2):
+                told = await run(client, receiver.place)
+    assert told["webhook"] == {"status": "delivered", "tries": 1}
+
+
 def test_a_delivery_does_not_outlive_the_server():
     dripping = Dripping()
     dripping.start()
