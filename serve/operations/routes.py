@@ -147,17 +147,17 @@ async def erase_user(service: Service, user: str) -> Record:
         way_out = "let auth refuse the user, then try again"
         raise Refused(409, f"{user!r} goes on storing: {way_out}")
     spent = await read_shared(service.graphs, service.store, user)
-    lingers = [
-        *([_JOBS] if service.runs.queue is not None else []),
-        *([_SPENT] if spent else []),
-        *(text for name, text in LINGERS.items() if name == type(service.store).__name__),
+    lingers = (
+        _JOBS if service.runs.queue is not None else None,
+        _SPENT if spent else None,
+        LINGERS.get(type(service.store).__name__),
         ELSEWHERE,
-    ]
+    )
     return {
         "user": user,
         "erased_at": now(),
         "removed": dict(removed),
-        "may_linger": lingers,
+        "may_linger": [each for each in lingers if each is not None],
     }
 
 

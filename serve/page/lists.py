@@ -76,9 +76,11 @@ class PageLists(Handlers):
         if body.graph_id is not None:
             filter = {**filter, "metadata.graph_id": body.graph_id}
         written = {} if body.since is None else {"$gte": body.since.astimezone(UTC).isoformat()}
-        filter |= {"updated_at": written} if written else {}
+        if written:
+            filter |= {"updated_at": written}
         of = await records.count("threads", filter, owner)
         hits: list[Record] = []
+        begin = 0
         if body.further is None:
             hits = await records.search(
                 "threads",
@@ -91,7 +93,7 @@ class PageLists(Handlers):
             )
         else:
             filter = {**filter, "updated_at": {**written, "$lte": body.further[0]}}
-        begin = of - (of if body.further is None else await records.count("threads", filter, owner))
+            begin = of - await records.count("threads", filter, owner)
         enough = len(hits) > body.limit
         found, searched, last = await self._search_states(body, filter, owner, of - begin, enough)
         hits = sorted([*hits, *found], key=_sort_key, reverse=True)

@@ -9,7 +9,6 @@ runs themselves.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
@@ -20,7 +19,7 @@ from ..encode import describe_snapshot, encode
 from ..errors import Refused
 from ..events import RunEvent, read_id, sse, stream
 from ..handlers import Handlers, User, route
-from ..records import Record, may_see
+from ..records import Record, may_see, now
 from ..runs.thread_runs import Begin, Ended, ThreadRuns, moment_of
 from ..service import Service, config_of, read_json, validate
 
@@ -76,7 +75,7 @@ class ThreadEvents:
         """
         joined: set[str] = set()  # runs of which the reader gets only new events
         if last is None:
-            last = EventId(Begin(moment_of(datetime.now(UTC)), ""), None)
+            last = EventId(Begin(moment_of(now()), ""), None)
             live = await self._runs.open(Begin(-1, ""))
             joined = {each.run_id for each in live if each < last.begin}
             last = EventId(min([last.begin, *live])._replace(run_id=""), None)

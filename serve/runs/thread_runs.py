@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from ..events import RunEvent
-from ..records import Record, Records, pointer_to
+from ..records import Record, Records, now, pointer_to
 from .runner import Runner, first_of
 
 SECONDS_BETWEEN_LOOKS: Final = 1.0
@@ -80,7 +80,7 @@ class ThreadRuns:
 
     async def _wait(self, news: asyncio.Event) -> None:
         """Wait until there may be a next run."""
-        later = await self.open(Begin(moment_of(datetime.now(UTC)), ""))
+        later = await self.open(Begin(moment_of(now()), ""))
         pauses = [max(0.0, each.moment / 1e6 - time.time()) for each in later[:1]]
         if self._runner.queue is not None:
             pauses.append(SECONDS_BETWEEN_LOOKS)
@@ -92,8 +92,8 @@ class ThreadRuns:
         # The runs that have not ended are read first: one that ends meanwhile is found twice, and
         # not missed.
         known = {*await self.open(after), *await self._ended_since(after.moment)}
-        now = moment_of(datetime.now(UTC))
-        return sorted(each for each in known if after < each and each.moment <= now)
+        moment = moment_of(now())
+        return sorted(each for each in known if after < each and each.moment <= moment)
 
     async def open(self, after: Begin) -> list[Begin]:
         """Return the later runs that have not ended, in order."""
@@ -111,8 +111,8 @@ class ThreadRuns:
         found = await self._records.search("runs", self._thread_id, limit=_SOME)
         ended = [begin_of(each) for each in found if each["status"] not in UNFINISHED]
         last = max(ended, default=None)
-        now = moment_of(datetime.now(UTC))
-        begun = [each for each in await self.open(Begin(-1, "")) if each.moment <= now]
+        moment = moment_of(now())
+        begun = [each for each in await self.open(Begin(-1, "")) if each.moment <= moment]
         return begun or ([] if last is None else [last])
 
     async def _ended_since(self, moment: int) -> list[Begin]:
@@ -134,7 +134,6 @@ def begin_of(record: Record) -> Begin:
     return Begin(moment_of(pointer_to(record)["begins_at"]), record["run_id"])
 
 
-def moment_of(when: str | datetime) -> int:
+def moment_of(when: str) -> int:
     """Return a moment in microseconds since 1970."""
-    moment = datetime.fromisoformat(when) if isinstance(when, str) else when
-    return round(moment.timestamp() * 1_000_000)
+    return round(datetime.fromisoformat(when).timestamp() * 1_000_000)
