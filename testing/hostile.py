@@ -111,7 +111,7 @@ def hostile_texts_are_only_texts(harness: Harness) -> None:
     something to databases: the answers are those of a dict, and no name reaches another's data."""
     for number in range(2 * harness.scale):
         with harness.fresh(f"{number}") as one:
-            _script(Pair(one), 60)
+            _script(Pair(one))
 
 
 @register_check("hostile")
@@ -119,7 +119,7 @@ def texts_that_a_database_cannot_hold_are_kept_or_refused(harness: Harness) -> N
     """NUL and lone surrogates: kept as they are, or refused by a clear error; never cut, never
     confused with another name."""
     with harness.fresh("untold") as one:
-        _script(Pair(one), 60, untold=True)
+        _script(Pair(one), untold=True)
     for text, thread in ((each, name) for each in UNTOLD for name in (f"t{each}", "plain")):
         place: dict[str, Any] = {"thread": thread}
         try:
@@ -140,7 +140,7 @@ def _note(harness: Harness, **where: Any) -> Any:
     return dict(harness.need(**where).metadata).get("note")
 
 
-def _script(pair: Pair, calls: int, untold: bool = False) -> None:
+def _script(pair: Pair, untold: bool = False) -> None:
     random = pair.harness.random
     words = texts(random, 5, untold)
     threads, spaces, ids = (random.sample(words, 4) for _ in range(3))
@@ -148,7 +148,7 @@ def _script(pair: Pair, calls: int, untold: bool = False) -> None:
     whole = [
         name for name in ("copy_thread", "prune", "delete_for_runs") if _has(pair.harness, name)
     ]
-    for _ in range(calls):
+    for _ in range(60):
         t, ns, id, word = (random.choice(each) for each in (threads, namespaces, ids, words))
         place = pair.harness.at(id, thread=t, ns=ns)
         head = pair.harness.at(thread=t, ns=ns)

@@ -13,8 +13,7 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -263,8 +262,8 @@ class Ledger:
 
     def note(self, *words: Any) -> None:
         """Add a line."""
-        with self._open() as file:
-            os.write(file, json.dumps(words).encode() + b"\n")
+        with self.path.open("ab", buffering=0) as file:
+            file.write(json.dumps(words).encode() + b"\n")
 
     def read(self) -> list[list[Any]]:
         """All lines, in the order noted."""
@@ -273,11 +272,3 @@ class Ledger:
             if self.path.exists()
             else []
         )
-
-    @contextmanager
-    def _open(self) -> Iterator[int]:
-        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            yield file
-        finally:
-            os.close(file)

@@ -134,8 +134,8 @@ class RecordedRun:
     def answered(self) -> Iterator[Mapping[str, Any]]:
         """The questions that were answered. What a nested graph asks, the task around it asks as
         well; it is here once."""
-        for task in (task for step in self.steps for task in step):
-            yield from (each for each in task.asked() if "answer" in each)
+        asked = (each for step in self.steps for task in step for each in task.asked())
+        return (each for each in asked if "answer" in each)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,10 +82,10 @@ class _ThreadReader:
         if not found:
             raise ThreadError(f"nothing is stored of thread {self.thread_id!r}")
         level = _Level(self.app, "")
-        runs: list[RecordedRun] = []
-        for part in _split_runs(_line(found, self.wanted)):
-            runs.append(self._run(level, part))
-        return Recording(self.app.name, tuple(runs), self.calls)
+        parts = _split_runs(_line(found, self.wanted))
+        return Recording(
+            self.app.name, tuple(self._run(level, part) for part in parts), self.calls
+        )
 
     def _run(self, level: _Level, line: list[CheckpointTuple]) -> RecordedRun:
         given = self._input(line[0])
