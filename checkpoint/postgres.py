@@ -321,6 +321,9 @@ class PostgresSaver(SqlSaver):
         seq: int = session.rows(*bind_commits(CommitBatch(state, (), [rows])))[0][1]
         return seq
 
+    def _move_head(self, session: SqlSession, to: NamespaceRow) -> None:
+        """Do nothing: `_insert` has moved it."""
+
     def _transact(
         self, place: TransactionPlace, function: Callable[[Any], TaskWrites]
     ) -> Transacted:

@@ -226,10 +226,6 @@ STATEMENTS = {
             size = (SELECT count(*) FROM stategraph_checkpoints WHERE space = $4)
         WHERE id = $4
     """,
-    "next_head": """
-        UPDATE stategraph_spaces SET head = $1, head_id = $2, stamp = 0, size = size + 1
-        WHERE id = $3
-    """,
     "set_revision": "UPDATE stategraph_spaces SET stamp = $1 WHERE id = $2",
     "count": """
         SELECT size, (SELECT count(*) FROM stategraph_checkpoints WHERE space = $1)

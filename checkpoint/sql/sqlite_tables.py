@@ -182,9 +182,9 @@ STATEMENTS = {
         WHERE id = ?4
     """,
     "next_head": """
-        UPDATE spaces SET head = ?1, head_id = ?2, stamp = 0, size = size + 1,
+        UPDATE spaces SET head = ?1, head_id = ?2, stamp = ?3, size = ?4,
             labelled = CASE WHEN labelled IS head THEN ?1 END
-        WHERE id = ?3
+        WHERE id = ?5
     """,
     "set_revision": "UPDATE spaces SET stamp = ? WHERE id = ?",
     "count": (

@@ -56,7 +56,7 @@ TODAY = {
     "get_state of an older checkpoint": 174,
     "history of 10 checkpoints": 1_195,
     "update_state of an older checkpoint": 626,
-    "statements of a graph as a node": 18,
+    "statements of a graph as a node": 16,
     # Bytes.
     "superstep of history in memory": 1_917,
     "append of 200 bytes in SQLite": 900,
