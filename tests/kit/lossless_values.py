@@ -41,6 +41,8 @@ def everything(value, seen: dict[int, int] | None = None):
     """A description of a value: the same for two values only if nothing tells them apart."""
     seen = {} if seen is None else seen
     kind = type(value)
+    if isinstance(value, Flag):  # with Python 3.11.2, one of a bit without a name is not equal to itself
+        return kind, value.value
     if kind in _LEAVES or isinstance(value, Enum):
         return kind, value
     if isinstance(value, float):
