@@ -29,7 +29,7 @@ class Gathering(NamedTuple):
     holders: frozenset[str]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Flow:
     """The ways through a graph, as far as its joins and deferred nodes need them.
 
@@ -257,7 +257,7 @@ _ALL_SEP: Final = "+"
 """In the name of the channel of a join for all, between its sources."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Join:
     """An edge from several nodes into one.
 
