@@ -10,6 +10,7 @@ from functools import partial
 from itertools import filterfalse
 from typing import Any, NamedTuple, Self
 
+from ..channels.aggregate import Overwrite, is_overwrite, overwritten_value
 from ..checkpoint.base import (
     CLAIM,
     INTERRUPT,
@@ -156,13 +157,16 @@ class Migration:
             values = checkpoint["channel_values"]
             return Checkpoint(**{**checkpoint, "channel_values": _map(values, key, function)})
 
-        def write(name: str, value: Any) -> Pair:
-            return name, function(value) if name == key else value
+        def function_of_write(value: Any) -> Any:
+            if is_overwrite(value):
+                return Overwrite(function(overwritten_value(value)))
+            return function(value)
 
-        about = f"key {key!r}"
-        return self._add(
-            about, about, convert, write, partial(_map, key=key, function=function), of_kind=True
-        )
+        def write(name: str, value: Any) -> Pair:
+            return name, function_of_write(value) if name == key else value
+
+        about, inside = f"key {key!r}", partial(_map, key=key, function=function_of_write)
+        return self._add(about, about, convert, write, inside, of_kind=True)
 
     def drop_key(self, key: str) -> Self:
         """Drop a key with its value."""

@@ -24,7 +24,7 @@ from stategraph import (
     interrupt,
     task,
 )
-from stategraph.channels import Topic
+from stategraph.channels import Overwrite, Topic
 from stategraph.upgrade import Migration, prove
 from stategraph.upgrade.proof import apply_migration
 
@@ -169,6 +169,24 @@ def test_a_value_is_mapped_where_its_kind_has_changed_and_a_key_dropped():
         assert (values["price"], "note" in values) == (2.5, False)
         new.invoke(Command(resume="yes"), T)
         new.invoke(EMPTY, T)
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("tag", [Overwrite, lambda value: {"__overwrite__": value}])
+def test_a_value_is_mapped_that_overwrites_another(schedule, tag, saver):
+    class Many(TypedDict, total=False):
+        prices: Annotated[list[int], operator.add]
+
+    class Sum(TypedDict, total=False):
+        prices: Annotated[int, operator.add]
+
+    def graph(state):
+        return graph_of(state, "S>b S>q", b=lambda s: {"prices": tag([2, 3])}, q=lambda s: interrupt("q?"))
+
+    graph(Many).compile(saver, schedule=schedule).invoke({"prices": [1]}, T)
+    new = graph(Sum).compile(saver, schedule=schedule, migrate=Migration().map_value("prices", sum))
+    assert prove(new).count()["migrates"] == 1
+    assert new.invoke(Command(resume=None), T) == {"prices": 5}
 
 
 def test_with_versions_a_thread_gets_the_changes_after_its_own():
