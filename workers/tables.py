@@ -122,10 +122,11 @@ _GIVEN_BACK = """
     state = CASE WHEN unwanted THEN 'cancelled' ELSE 'waiting' END
 """
 # A thread's jobs run one after the other: a job may start if no other job of its thread is running
-# or parked, and none that waits or sleeps goes before it. A sleeping job has begun; a delayed one
-# has not, and holds up nobody. A claim leaves out the jobs that the worker has left to others ($5).
-# It also returns the thread's head and whether the run has stored a checkpoint, which saves reads
-# when the run begins.
+# or parked, and none that waits or sleeps goes before it. Of one priority, a job that has begun
+# goes first, as after the death of its worker: the input of another would drop what it has left to
+# do. A sleeping job has begun; a delayed one has not, and holds up nobody. A claim leaves out the
+# jobs that the worker has left to others ($5). It also returns the thread's head and whether the
+# run has stored a checkpoint, which saves reads when the run begins.
 _PICKED = f"""
     WITH newest AS MATERIALIZED ({NEWEST}),
     picked AS MATERIALIZED (
@@ -135,8 +136,9 @@ _PICKED = f"""
             SELECT FROM stategraph_jobs AS other
             WHERE other.lane = job.lane AND other.id <> job.id
                 AND other.state IN ('waiting', 'running', 'parked', 'sleeping')
-                AND (other.state IN ('running', 'parked') OR other.priority > job.priority
-                    OR (other.priority = job.priority AND other.id < job.id))
+                AND (other.state IN ('running', 'parked')
+                    OR (other.priority, other.attempt > 0, job.id)
+                        > (job.priority, job.attempt > 0, other.id))
         )
         ORDER BY priority DESC, turn, id LIMIT {{room}} FOR UPDATE SKIP LOCKED
     )

@@ -132,6 +132,19 @@ def test_a_delayed_job_blocks_no_other_job_of_its_thread(postgres, queue, sessio
     assert claims(session) == ["later"]
 
 
+@pytest.mark.parametrize("end", ["waiting", "sleeping"])
+def test_a_job_that_has_begun_goes_before_one_that_was_delayed(end, postgres, queue, session):
+    queue.submit("t", one(), run_id="later", when=When(delay=60))
+    queue.submit("t", one(), run_id="now")
+    (now,) = session.claim(10)
+    session.watch()
+    let_pass(postgres, "later")
+    session.watch()  # no claim has asked since the last look
+    at = (datetime.now(UTC) + DAY).timestamp() if end == "sleeping" else None
+    session.end([JobEnd(now.id, now.attempt, end, run_at=at)])  # "waiting": as after its worker's death
+    assert claims(session) == ([] if end == "sleeping" else ["now"])
+
+
 def test_those_that_are_due_go_by_priority_then_as_submitted(postgres, queue, session):
     queue.submit("t", one(), run_id="first", when=When(delay=90))
     queue.submit("u", one(), run_id="second", when=When(delay=60))
