@@ -130,7 +130,10 @@ class _AsTask:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._waiter: asyncio.Future[None]
-        self._task = self._loop.create_task(self._run(task))
+        if sys.version_info >= (3, 12):  # what ends before its first wait needs no turn (P29)
+            self._task = asyncio.Task(self._run(task), loop=self._loop, eager_start=True)
+        else:
+            self._task = self._loop.create_task(self._run(task))
 
     async def _run(self, task: Task) -> None:
         RUNNING.set(task)

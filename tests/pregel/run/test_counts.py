@@ -40,6 +40,7 @@ TODAY = {
     "superstep": 38,
     # Since 3.13 it is noticed when a node caught the cancellation of its run.
     "superstep, async node": 39 if sys.version_info < (3, 13) else 43,
+    "superstep, async node with a timeout": 115 if sys.version_info < (3, 12) else 66,
     "superstep, in memory": 78,
     "superstep, in memory, async node": 83,
     "superstep, in SQLite": 84,
@@ -238,6 +239,18 @@ def test_a_superstep_of_a_node_with_a_timeout():
     app = StateGraph(Count).add_node("tick", tick, timeout=60).add_edge(START, "tick")
     app.add_conditional_edges("tick", route, {"tick": "tick", "end": END})
     hold("superstep, with a timeout", per_superstep(app.compile()))
+
+
+def test_a_superstep_of_an_async_node_with_a_timeout(monkeypatch):
+    """Since Python 3.12 an attempt that never waits needs no turn of the event loop (PERFORMANCE P29)."""
+    monkeypatch.setattr(timeslice, "HOLD", 3600.0)
+    graph = StateGraph(Count).add_node("tick", atick, timeout=60).add_edge(START, "tick")
+    app = graph.add_conditional_edges("tick", route, {"tick": "tick", "end": END}).compile()
+
+    def run(steps):
+        asyncio.run(app.ainvoke({"n": 0, "goal": steps}, {"recursion_limit": 2 * steps}))
+
+    hold("superstep, async node with a timeout", per_unit(run))
 
 
 def test_a_call_whose_node_is_cached():
