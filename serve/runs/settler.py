@@ -188,9 +188,9 @@ class Settler:
         standing: Record = {"status": "error", "error": outcome.error}
         if outcome.error is None:
             # The state is read after the record, so that the last server to write has seen the
-            # newest one.
+            # newest one. The end of a later run may have been recorded before.
             has_work = False
-            if stopped or not outcome.is_over:
+            if stopped or not outcome.is_over or (seen.thread or {}).get("status") != "idle":
                 config: Any = {"configurable": {"thread_id": thread_id}}
                 has_work = bool((await app.aget_state(config)).next)
             standing["status"] = "interrupted" if has_work else "idle"

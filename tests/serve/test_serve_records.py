@@ -12,8 +12,11 @@ from in_process import OwnStore, YieldingStore, asking, new_thread
 from kit.graphs import chain_of
 from serving import RUN, Gates, Log, flow_app, make_flow
 
-from stategraph import START, StateGraph, interrupt
+from stategraph import START, InMemorySaver, StateGraph, interrupt
 from stategraph.serve import create_app, records, stores
+from stategraph.serve.routes import threads
+from stategraph.serve.runs.runner import puts_of
+from stategraph.serve.runs.settler import Outcome, Settler
 from stategraph.store import GetOp, SearchOp
 
 
@@ -353,3 +356,15 @@ async def test_the_delay_of_a_run_is_none_of_the_time_that_it_took_or_waited():
         least, most = (await client.get("/page/overview")).json()["took"]
     assert 0 < took[1] < 1 and waits["run_at"] > waits["created_at"]
     assert least == 0 or most < 1
+
+
+async def test_the_end_of_a_run_that_is_recorded_late_leaves_the_thread_as_a_later_one_has_left_it():
+    saver, found = InMemorySaver(), records.Records(YieldingStore())
+    app = make_flow(Gates()).copy({"checkpointer": saver})
+    await app.ainvoke({"log": [], "topic": "ask"}, {"configurable": {"thread_id": "t"}})  # a later run, which has paused
+    thread = {**threads.new_thread("t", "", {}), "status": "interrupted"}
+    run = {"run_id": "r", "thread_id": "t", "graph_id": "flow", "created_at": records.now(), "owner": "", "kwargs": {"temporary": False}}
+    await found.put(("threads", "t", thread), *puts_of(run))
+    await Settler({"flow": app}, found).end(run, Outcome("success", {"log": []}, None, is_over=True), None)
+    assert (await found.get("threads", "t"))["status"] == "interrupted"
+    assert (await found.find("runs", "r", "t"))["status"] == "success"
