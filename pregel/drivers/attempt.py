@@ -45,7 +45,6 @@ from ..task.outcome import (
     warn_of_cache,
 )
 from ..task.task import Task, outwards
-from ..types import TimeoutPolicy
 
 if TYPE_CHECKING:
     from ..task.observers import EngineObserver
@@ -237,18 +236,13 @@ def _attempt_in_span(task: Task, listener: EngineObserver, waits: Waits) -> Step
 
 
 def _attempt(task: Task, waits: Waits) -> Steps[None]:
+    """Make an attempt. One with a time limit is abandoned at its deadline even if it does not stop
+    then: it works on a detached copy of the task, so that nothing it does later can reach the task.
+    """
     policy = timeout_of(task)
     if policy is None:
         yield waits.attempt(task)
-    else:
-        yield from _attempt_in_time(task, policy, waits)
-
-
-def _attempt_in_time(task: Task, policy: TimeoutPolicy, waits: Waits) -> Steps[None]:
-    """Make an attempt, and abandon it at its deadline even if it does not stop then.
-
-    It works on a detached copy of the task, so that nothing it does later can reach the task.
-    """
+        return
     deadline = Deadline(policy, task.nearest_deadline)
     copy = task.detach(deadline)
     running = waits.start(copy)
