@@ -25,7 +25,6 @@ from .delays import Due, When, check_when, read_debounce, read_due
 from .jobs import (
     Job,
     JobCodec,
-    JobName,
     JobResult,
     check_call,
     check_config,
@@ -272,10 +271,8 @@ class Queue(QueueCare):
     def replaced_by(self, run_id: str, *, thread_id: str) -> list[str]:
         """Return the run ids of the jobs that a job of this graph has taken back:
         `submit(multitask="rollback")`. They may be of any graph."""
-        for (task,) in self._database.look_up("task", self.graph, run_id, thread_id):
-            name = JobName(self.graph, thread_id, run_id)
-            return [*self._codec.read("task", name, task).get("instead_of", ())]
-        return []
+        rows = self._database.look_up("task", self.graph, run_id, thread_id)
+        return self._submitter.read_instead_of(rows, thread_id, run_id)
 
     def cancel(self, run_id: str, *, thread_id: str | None = None) -> bool:
         """Cancel a job of this graph. A job that is running stops before its next superstep, or at

@@ -53,6 +53,19 @@ class Submitter:
         task = self._codec.write("task", JobName(self.graph, thread_id, run_id), told)
         return hash_name(thread_id), thread_id, run_id, priority, key, task
 
+    def read_instead_of(self, rows: list[Any], thread_id: str, run_id: str) -> list[str]:
+        """Return the run ids of the jobs that a job takes back; none if there is no such job.
+
+        Args:
+            rows: what the statement "task" has found.
+        """
+        name = JobName(self.graph, thread_id, run_id)
+        return [
+            each
+            for (task,) in rows
+            for each in self._codec.read("task", name, task).get("instead_of", ())
+        ]
+
     def insert(self, rows: list[Any], due: Due) -> None:
         """Store jobs, each once, and notify workers.
 

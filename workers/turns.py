@@ -8,10 +8,11 @@ job: of two jobs submitted at the same time, one sees the other.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, get_args
 
 from ..checkpoint.base import BaseCheckpointSaver, RunnableConfig
-from ..checkpoint.errors import StorageError
+from ..checkpoint.errors import DamagedError, StorageError, UnknownTypeError
 from ..checkpoint.sql.postgres_server import is_clash
 from ..checkpoint.sql.postgres_wire import Wire, transaction
 from ..pregel.errors import ThreadBusyError, nearest
@@ -94,7 +95,14 @@ def _store(
     if multitask in ("interrupt", "rollback"):
         cancelled = [row for id, *_ in found for row in wire.rows(STATEMENTS["cancel"], id)]
     if multitask == "rollback":
-        given = {**given, "instead_of": [run for *_, run in found]}
+        taken_back: list[str] = []
+        for _, graph, name in found:
+            if graph == submitter.graph:  # it may be a rollback itself, and not have begun
+                with suppress(DamagedError, UnknownTypeError):  # else it could not have begun
+                    rows = wire.rows(STATEMENTS["task"], graph, name, thread_id)
+                    taken_back += submitter.read_instead_of(rows, thread_id, name)
+            taken_back.append(name)
+        given = {**given, "instead_of": [*dict.fromkeys(taken_back)]}
     submitter.store(wire, [submitter.row(thread_id, run_id, priority, given)], NOW)
     return list_awaited(cancelled)
 

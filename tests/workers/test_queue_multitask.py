@@ -111,6 +111,19 @@ def test_rollback_of_a_job_that_has_not_started_replaces_it(postgres, gate):
                 queue.result("t", run_id="first").unwrap()
 
 
+def test_rollback_of_a_rollback_that_has_not_started_takes_back_the_same_jobs(postgres, gate):
+    flow = make_flow(gate)
+    with Queue.from_conn_string(postgres, flow) as queue:
+        queue.submit("t", {"log": ["1"], "waits": True}, run_id="first")
+        with working(flow, postgres):
+            assert gate.reached.wait(30)  # it stops half done
+        for run_id in ("second", "last"):
+            queue.submit("t", {"log": [run_id], "waits": False}, run_id=run_id, multitask="rollback")
+        assert queue.replaced_by("last", thread_id="t") == ["first", "second"]
+        with working(flow, postgres):
+            assert log_of(queue, "last") == ["last", "a", "b", "c"]
+
+
 def test_jobs_of_other_graphs_on_the_thread_count(postgres, gate):
     flow = make_flow(gate)
     with Queue.from_conn_string(postgres, flow) as queue, Queue.from_conn_string(postgres, "other") as other:
