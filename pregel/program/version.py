@@ -9,9 +9,10 @@ from copy import copy, deepcopy
 from dataclasses import replace
 from functools import partial
 from types import UnionType
-from typing import Annotated, Any, Final, Protocol
+from typing import Any, Final, Protocol
 from zlib import crc32
 
+from ...channels.aggregate import concrete_type
 from ...channels.base import Channel
 from ...checkpoint.base import MADE_BY, Checkpoint, CheckpointTuple
 from ..names import GRAPH, START, TASKS, is_internal, is_under_way, trigger_name
@@ -80,16 +81,11 @@ def _kinds(channel: Channel) -> Iterator[str]:
 
 
 def _spellings(hint: Any) -> Iterator[str]:
-    annotated = typing.get_origin(hint) is Annotated
-    bare = typing.get_args(hint)[0] if annotated else hint
-    kind = typing.get_origin(bare) or bare
+    unions = (typing.Union, UnionType)
+    kind, earlier = concrete_type(hint), typing.get_origin(hint) or hint
     # `Optional[T]` and `T | None` are one type; from Python 3.14 on both are a `Union`.
-    union = kind in (typing.Union, UnionType)
-    yield "UnionType" if union else _name(kind)
-    if annotated:  # whatever the type was
-        yield "Annotated"
-    elif union:
-        yield "Union"
+    yield "UnionType" if kind in unions else _name(kind)
+    yield "Union" if earlier in unions else _name(earlier)
 
 
 def _name(thing: Any) -> str:
