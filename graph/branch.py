@@ -135,7 +135,7 @@ class BranchWriter(Writer):
         self.body: NodeBody = spec.body
         self.keys: Sequence[str] = reads[0]
         self.coerce: Callable[[dict[str, Any]], Any] | None = reads[1]
-        self.passthrough = passthrough and self.coerce is None and not scope.root
+        self.passthrough: bool = passthrough and self.coerce is None and not scope.root
         self.root: bool = scope.root
         self.is_async: bool = spec.body.coro is not None
         self._goto = StateWriter(scope)

@@ -94,7 +94,7 @@ class ToolNode:
         self.messages_key = messages_key
         self.handle_tool_errors = handle_tool_errors
         self.approve = approve
-        self.drawn_as = ("tool", "person") if approve else ("tool",)
+        self.drawn_as: tuple[str, ...] = ("tool", "person") if approve else ("tool",)
         self.tools: dict[str, Tool] = {}
         check_kind("tools", tools, Iterable, "a list of functions and tools")
         for tool in map(as_tool, tools):

@@ -419,7 +419,8 @@ class ParentCommand(GraphBubbleUp):
 
     def __init__(self, command: Any, node: str = "") -> None:
         super().__init__(command)
-        self.command, self.node = command, node
+        self.command: Any = command
+        self.node: str = node
 
 
 class GraphAbandoned(GraphBubbleUp):

@@ -184,7 +184,7 @@ class Stage:
     ) -> None:
         check_compiled(app)
         self._options = {**options, "context": context, "version": "v2", "durability": "sync"}
-        self.saver = _PostingSaver(serde=app.serde)
+        self.saver: _PostingSaver = _PostingSaver(serde=app.serde)
         self.app: Pregel = app.copy({"checkpointer": self.saver})
         self.thread: RunnableConfig = thread_for(app.program, config, str(uuid4()))
         self.interrupts: tuple[Interrupt, ...] = ()

@@ -40,7 +40,8 @@ class Submitter:
     """
 
     def __init__(self, database: JobDatabase, graph: str, codec: JobCodec) -> None:
-        self._database, self.graph, self._codec = database, graph, codec
+        self.graph: str = graph
+        self._database, self._codec = database, codec
 
     def row(self, thread_id: str, run_id: str, priority: int, given: dict[str, Any]) -> Any:
         """Return a job in the form that `insert` takes.

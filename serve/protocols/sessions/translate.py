@@ -283,7 +283,8 @@ class Growing:
     """A message that arrives in chunks. One of its blocks is open at a time."""
 
     def __init__(self, id: str, role: str) -> None:
-        self.id, self._role = id, role
+        self.id: str = id
+        self._role = role
         self._blocks = 0
         self._key: tuple[str, int] | None = None  # of the open block
         self._content: Data = {}  # of the open block

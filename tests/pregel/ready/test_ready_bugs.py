@@ -112,8 +112,8 @@ def everything_holds(waiting, running, holders):
     return [] if running else list(waiting)
 
 
-def start_again_from_the_head(run, checkpoint, just_started):
-    origins.requeue_stored(run.machine, checkpoint)
+def start_again_from_the_head(run, found):
+    origins.requeue_stored(run.machine, found.checkpoint)
 
 
 def read_the_present(self, machine, found=None):
