@@ -113,7 +113,8 @@ def race_on_thread(execute: Callable[[Task], None], racers: Racers, task: Task) 
 
     def work() -> None:
         try:
-            execute(racer.copy)
+            if not racer.deadline.abandoned:  # it may have lost before this thread came
+                execute(racer.copy)
         finally:
             ended.set()
 

@@ -67,12 +67,13 @@ in_supersteps = pytest.mark.parametrize("schedule", ["supersteps"], indirect=Tru
 
 
 class Track:
-    """What racers do: "win" ends at once, "hang" ends when the test does, "fail", "ask", "late" ends when it is told."""
+    """What racers do: "win" ends at once, "hang" ends when the test does, "follow" wins once that has begun, "fail", "ask"."""
 
     def __init__(self):
         self.began = []
         self.ended = []
         self.stopped = []
+        self.hanging = threading.Event()
         self.release = threading.Event()
         self.plans = {}
 
@@ -91,17 +92,22 @@ class Track:
     def run(self, item: Item):
         what = self.plan(item["name"])
         if what == "hang":
+            self.hanging.set()
             assert self.release.wait(WAIT)
+        if what == "follow":  # otherwise it might win before "hang" begins, which then never does
+            assert self.hanging.wait(WAIT)
         return self.act(what, item["name"])
 
     async def arun(self, item: Item):
         what = self.plan(item["name"])
         if what == "hang":
+            self.hanging.set()
             try:
                 await asyncio.sleep(WAIT)
             except asyncio.CancelledError:
                 self.stopped.append(item["name"])
                 raise
+        assert self.hanging.is_set() or what != "follow"
         return self.act(what, item["name"])
 
 
@@ -140,26 +146,17 @@ def test_the_first_that_finishes_wins_and_the_run_does_not_wait_for_the_others(d
         assert sorted(track.stopped) == ["hang1", "hang2"], "coroutines are cancelled"
 
 
-def test_what_an_abandoned_thread_writes_late_is_fenced_off(saver, track, monkeypatch):
-    begun = threading.Event()
-
-    def plan(name):
-        if name == "hang":
-            begun.set()
-        assert begun.wait(WAIT)  # else `win` may have won before `hang` begins, which then never does
-        return name
-
-    monkeypatch.setattr(track, "plan", plan)
-    app = make_app(Drive(False), track, ["hang", "win"], saver)
-    assert app.invoke({}, CONFIG)["log"] == ["win"]
+def test_what_an_abandoned_thread_writes_late_is_fenced_off(saver, track):
+    app = make_app(Drive(False), track, ["hang", "follow"], saver)
+    assert app.invoke({}, CONFIG)["log"] == ["follow"]
     track.release.set()
     for _ in range(500):
         if "hang" in track.ended:
             break
         threading.Event().wait(0.01)
     assert "hang" in track.ended
-    assert app.get_state(CONFIG).values == {"log": ["win"], "after": ["win"]}
-    assert app.invoke({}, CONFIG)["log"][0] == "win"
+    assert app.get_state(CONFIG).values == {"log": ["follow"], "after": ["follow"]}
+    assert app.invoke({}, CONFIG)["log"][0] == "follow"
 
 
 def test_of_several_found_finished_together_the_first_in_path_order_wins(drive, saver):
@@ -419,13 +416,13 @@ def test_random_races_have_one_winner_each_and_the_state_is_that_of_the_winners(
 def test_an_edit_keeps_the_winner(drive, saver, track):
     """The superstep waits for an answer beside the race; the winner's work is not done again, nor that of the losers."""
     more = [Send("run", {"name": "ask"})]
-    thread = drive.on(make_app(drive, track, ["win", "hang"], saver, more=more))
+    thread = drive.on(make_app(drive, track, ["hang", "follow"], saver, more=more))
     assert thread.invoke({})["__interrupt__"]
     thread.update({"after": ["edited"]}, as_node=START)  # whose router leads to all of them again
-    assert [task.lost for task in thread.state.tasks] == [False, True, False]
+    assert [task.lost for task in thread.state.tasks] == [True, False, False]
     track.began.clear()
-    result = drive.invoke(make_app(drive, track, ["win", "hang"], saver, more=more), Command(resume="!"), CONFIG)
-    assert result["log"] == ["win", "ask!"] and track.began == ["ask"]
+    result = drive.invoke(make_app(drive, track, ["hang", "follow"], saver, more=more), Command(resume="!"), CONFIG)
+    assert result["log"] == ["follow", "ask!"] and track.began == ["ask"]
 
 
 def test_an_edit_distinguishes_racers_and_keys():
