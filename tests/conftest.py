@@ -38,7 +38,7 @@ with suppress(ModuleNotFoundError):  # `make lowest` has no psycopg
 # Processes that tests start find `kit` too.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
 
-settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=8)
 settings.register_profile("ci", deadline=None, max_examples=20, print_blob=True)  # new examples; .ci/run gives the seed
 settings.register_profile("full", deadline=None, max_examples=1000)
 settings.load_profile("quick")  # `pytest --hypothesis-profile=full` searches longer, with new random graphs
@@ -46,7 +46,7 @@ settings.load_profile("quick")  # `pytest --hypothesis-profile=full` searches lo
 LONGEST = """
     programs serve_restarts serve serve_sessions serve_command serve_fleet peer_effects parameters lab_threads
     chaos planted_bugs conformance page_views serve_ui benchmarks search typed serve_two_servers executors flow transaction workers
-    postgres_saver races sleep counts stream_nested examples demo ray effect lab_calls
+    postgres_saver races sleep counts stream_nested examples demo ray effect lab_calls spending serve_webhooks
     protocol store inbox pytest_plugin layout properties memory_keys processes nested_time_travel long_pruning
     call_threads extract job_durability public live docs delays once live_threads history_model
 """
@@ -165,8 +165,8 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """The longest files come first; all tests of a file stay together, in their order. Those that hold something against
-    the clock may be repeated; no other test is. Of a test in both worlds that has other
+    """The longest files come first, then some of each folder by turns: those that wait for a server run beside those that
+    compute. All tests of a file stay together, in their order. Those that hold something against the clock may be repeated; no other test is. Of a test in both worlds that has other
     parameters every second combination is a trial: in memory it runs sync every day, on SQLite async."""
     for item in items:
         places = item.callspec.indices if hasattr(item, "callspec") else {}
@@ -175,7 +175,11 @@ def pytest_collection_modifyitems(items):
         if item.get_closest_marker("clock") and item.config.pluginmanager.hasplugin("rerunfailures"):
             item.add_marker(pytest.mark.flaky(reruns=2))
     ranks = {f"test_{name}.py": rank for rank, name in enumerate(LONGEST.split())}
-    items.sort(key=lambda item: (ranks.get(item.path.name, len(ranks)), item.path))
+    files, places = Counter(), {}
+    for path in sorted({item.path for item in items}):
+        files[path.parent] += 1
+        places[path] = files[path.parent]
+    items.sort(key=lambda item: (ranks.get(item.path.name, len(ranks)), places[item.path] / files[item.path.parent], item.path))
 
 
 def pytest_sessionfinish():

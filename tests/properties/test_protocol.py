@@ -42,7 +42,7 @@ CASES = {
 """Program, storage, durability, how far, async driver (or threads)."""
 
 MANY = {
-    "pair", "named-twice", "late-threads", "postgres", "inside", "two-calls",
+    "pair", "named-twice", "late-threads", "calls-threads", "sqlite-threads", "postgres", "inside", "two-calls",
     "tasks", "turned", "turned-races", "turned-ready",
     "ready-calls", "ready-races", "ready-late", "ready-twice",
 }  # fmt: skip
