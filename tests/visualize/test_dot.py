@@ -132,5 +132,5 @@ def test_pygraphviz_steps_in_for_a_broken_dot(no_path):
 @needs_any
 def test_a_graphviz_that_works_gives_no_warning():
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         assert draw_png(chain())

@@ -185,7 +185,7 @@ def test_showing_a_builder_leaves_it_as_it_was():
     builder._repr_mimebundle_()
     assert builder.compiled is False
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         joined(builder.add_node("b", node), ("a", "b")).compile()
 
 

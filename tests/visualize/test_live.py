@@ -404,7 +404,7 @@ def test_where_warnings_are_errors_a_broken_view_still_does_not_reach_the_run(dr
             raise OSError
 
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         assert shown(drive, graph("a").compile(), {"log": []}, view=Broken())[0] == {"log": ["a"]}
 
 

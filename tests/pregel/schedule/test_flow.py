@@ -102,13 +102,13 @@ def test_a_join_that_never_gets_enough_sources_warns_once_per_graph(drive):
     with pytest.warns(GraphWarning, match="^d got a, waits for 2 of a, b, c$"):
         drive.invoke(app, EMPTY)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         drive.invoke(app, EMPTY)
 
 
 def test_a_join_that_no_predecessor_has_reached_does_not_warn(drive):
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         drive.invoke(compiled(CASES[21]), EMPTY)
 
 
@@ -350,7 +350,7 @@ def test_compile_does_not_warn_where_a_node_runs_once_or_only_a_run_decides(grap
 def test_a_join_that_does_not_wait_for_all_starves_no_node():
     for wait in ("any", "2", "reachable"):
         with warnings.catch_warnings():
-            warnings.simplefilter("error")
+            warnings.simplefilter("error", UserWarning)
             build(f"r:S=a|b [a,b]{wait}>d").compile()
 
 

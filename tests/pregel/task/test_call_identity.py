@@ -11,7 +11,6 @@ import sys
 import textwrap
 import threading
 import types
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -37,14 +36,6 @@ from stategraph import (
 
 PRICES = {"tea": 4, "gold": 4000}
 AGAIN = RetryPolicy(initial_interval=0, jitter=False, max_attempts=3, retry_on=ConnectionError)
-
-
-@pytest.fixture(autouse=True)
-def no_warnings():
-    """No call is matched with a warning: either it is the same call, or it is another one."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
 
 
 def answers(result):

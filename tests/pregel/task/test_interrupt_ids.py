@@ -327,7 +327,7 @@ def test_where_warnings_are_errors_the_node_fails_and_can_be_resumed(drive, tmp_
     thread = drive.on(app_of(proposal, None))
     start(thread, tmp_path, "pay 4", "pay 40", "pay 4", keys=False)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         with pytest.raises(UserWarning, match="has changed since it was answered"):
             thread.resume("yes")
     assert "has changed" in str(thread.state.tasks[0].error)
@@ -345,7 +345,7 @@ def test_an_answer_that_no_interrupt_uses_warns(drive, place, tmp_path):
 def test_answers_in_any_order_are_no_cause_for_a_warning(drive, tmp_path, schedule):
     thread = drive.on(app_of(in_turn, None, schedule=schedule))
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         asked = start(thread, tmp_path, "ab", "ba", "ab", keys=True)
         asked = ids(thread.resume(asked and {asked["may a run?"]: "A"}))
         assert thread.resume({asked["may b run?"]: "B"})["got"] == {"a": "A", "b": "B"}
