@@ -165,9 +165,10 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """The longest files come first, then some of each folder by turns: those that wait for a server run beside those that
-    compute. All tests of a file stay together, in their order. Those that hold something against the clock may be repeated; no other test is. Of a test in both worlds that has other
-    parameters every second combination is a trial: in memory it runs sync every day, on SQLite async."""
+    """The longest files come first, then some of each folder by turns, so that those that wait for a server run beside
+    those that compute. All tests of a file stay together, in their order. Those that hold something against the clock may
+    be repeated; no other test is. Of a test in both worlds that has other parameters every second combination is a trial:
+    in memory it runs sync every day, on SQLite async."""
     for item in items:
         places = item.callspec.indices if hasattr(item, "callspec") else {}
         if "drive" in places and len(places) > 1 and sum(places.values()) % 2:
