@@ -39,7 +39,7 @@ with suppress(ModuleNotFoundError):  # `make lowest` has no psycopg
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 settings.register_profile("quick", deadline=None, derandomize=True, max_examples=8)
-settings.register_profile("ci", deadline=None, max_examples=20, print_blob=True)  # new examples; .ci/run gives the seed
+settings.register_profile("ci", deadline=None, max_examples=12, print_blob=True)  # new examples; .ci/run gives the seed
 settings.register_profile("full", deadline=None, max_examples=1000)
 settings.load_profile("quick")  # `pytest --hypothesis-profile=full` searches longer, with new random graphs
 

@@ -39,6 +39,9 @@ FRESH = ("P13", "P26")
 WHOLE = ("P28-", "P36-", "P38-")
 """How the names of cases begin that are the time of one whole run, in other processes: no difference of two times."""
 
+SAME = ("P28-3", "P36-1", "P36-3")
+"""Cases that are P28-1 but for one number."""
+
 CLUSTERS = ("P38-dask", "P38-ray")
 """Cases that leave a cluster's threads behind: in a process of their own."""
 
@@ -60,7 +63,8 @@ def tiny(monkeypatch):
 
 @pytest.mark.trial
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.clock] * (not name.startswith(WHOLE))) for name in everything.CASES]
+    "name",
+    [pytest.param(name, marks=[pytest.mark.clock] * (not name.startswith(WHOLE))) for name in everything.CASES if name not in SAME],
 )
 def test_a_case_gives_a_number(name, tiny):
     if name in processes.LANGCHAIN:

@@ -355,7 +355,7 @@ def reservations_kept_in_memory(stack: ExitStack):
     swap(stack, spending.Reservation, "save", lambda self: [])
 
 
-@bug("budgets_of_killed_workers", 1)
+@bug("budgets_of_killed_workers")
 def user_totals_replaced_blindly(stack: ExitStack):
     """The total of a user is replaced whatever other threads have made of it."""
     swap(stack, spending, "UnchangedOp", lambda namespace, key, old: spending.GetOp(namespace, key))

@@ -132,7 +132,7 @@ def no_checksum(stack: ExitStack):
     swap(stack, Integrity, "unprotect", lambda self, data, place: data[:-DIGEST_SIZE])
 
 
-@bug("flipped_bits", 1)
+@bug("flipped_bits")
 def flipped_bits_believed(stack: ExitStack):
     """A row with a flipped bit is read as it is."""
     no_checksum(stack)
@@ -269,33 +269,33 @@ def queued(stack, name, old, new):
     stack.callback(queue.STATEMENTS.__setitem__, name, text)
 
 
-@bug("poisoned_jobs", 1)
+@bug("poisoned_jobs")
 def deaths_not_counted(stack: ExitStack):
     """A job whose worker died goes back to the queue as if nothing had been."""
     queued(stack, "bury", "job.deaths + 1", "job.deaths")
 
 
-@bug("poisoned_jobs", 1)
+@bug("poisoned_jobs")
 def innocents_pay(stack: ExitStack):
     """A suspected job runs beside others, which are then suspected as well."""
     for name in ("claim", "claim_with_ends"):
         queued(stack, name, "begun = deaths < $4", "begun = ($4 > 0)")
 
 
-@bug("killed_workers", 1)
+@bug("killed_workers")
 def dead_workers_not_noticed(stack: ExitStack):
     """What a dead worker had claimed stays claimed."""
     queued(stack, "watch", "SELECT id, ", "SELECT id, true OR ")
 
 
-@bug("versions_under_kills", 1)
+@bug("versions_under_kills")
 def versions_ignored(stack: ExitStack):
     """A worker claims the jobs of each version of its graph."""
     real = session.WorkerSession._claim_values
     swap(stack, session.WorkerSession, "_claim_values", lambda self, room: (*real(self, room)[:-1], ["1", "2"]))
 
 
-@bug("killed_workers", 1)
+@bug("killed_workers")
 def stored_at_the_end_only(stack: ExitStack):
     """Jobs run as if their durability were "exit": nothing is left of a job whose worker was killed."""
     real = runner.JobRunner._invoke

@@ -193,7 +193,7 @@ def finished_supersteps_are_over(stack: ExitStack):
     swap(stack, snapshots, "_find_following", lambda seen, ns: [])
 
 
-@bug("run_ids_together_on_sqlite", 1)
+@bug("run_ids_together_on_sqlite")
 def named_calls_store_late(stack: ExitStack):
     """The input of a call with a run id is stored as late as that of any other."""
     swap(stack, BaseCheckpointSaver, "keeps_input", lambda self, thread_id, run_id: True)

@@ -29,7 +29,7 @@ def answered_before_commit(stack: ExitStack):
     swap(stack, group_commit, "answer", lambda made: answer([each for each in made if each not in answered]))
 
 
-@bug("grouped_commits", 1)
+@bug("grouped_commits")
 def failures_not_undone(stack: ExitStack):
     """What a write that fails has written stays in its group's transaction."""
     swap(stack, database, "_ROLLBACK_TO", "SELECT 1")
@@ -101,7 +101,7 @@ def pipelines_sink_together(stack: ExitStack):
     swap(stack, pipeline.CommitPipeline, "_make_alone", fail)
 
 
-@bug("racing_batches", 1)
+@bug("racing_batches")
 def places_not_locked(stack: ExitStack):
     """Batches on Postgres rely on the locks of rows, which what is not there yet has not."""
     swap(stack, postgres_store, "_LOCK", "SELECT unnest($1::bigint[])")

@@ -308,7 +308,7 @@ def _compare(play: Play, values, wanted, notes, noted):
     assert_same(kinds[0], kinds[1], f"{play}: effects")
 
 
-@trial("R25", quick=16, full=20_000)
+@trial("R25", quick=8, full=20_000)
 def slow_commits(round: Round) -> None:
     """A graph or an entrypoint drawn by chance, whose functions ask several questions, call `@task`s that ask and call in
     turn, and run graphs, on a saver whose storing calls take 0 to 200 ms (20 at first). A client answers some of the
@@ -331,7 +331,7 @@ def slow_commits(round: Round) -> None:
         round.count({"calls": "calls", "before": "storing calls"}[what], passed[what])
 
 
-@trial("R25", quick=6, full=4_000, on_postgres=(2, 1_000))
+@trial("R25", quick=3, full=4_000, on_postgres=(2, 1_000))
 def killed_calls_on_sqlite(round: Round, storage: Storage) -> None:
     """The same, while the process is killed one to three times: around a storing call, after an effect, at a random
     moment. The client delivers the same call again, or looks at the thread. The end is that of an unbroken run, and no

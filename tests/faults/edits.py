@@ -256,7 +256,7 @@ class Client:
         assert_same(self.effects, self.model.effects(), f"{where}: effects")
 
 
-@trial("R28", quick=40, full=40 * len(SHAPES))
+@trial("R28", quick=20, full=40 * len(SHAPES))
 def edits_while_paused(round: Round) -> None:
     """Graphs of up to 5 nodes that ask, call `@task`s, send and nest graphs, edited while they are paused: as a node that
     asks, as two at once, as the node before, twice, without `as_node`; before and after some questions were answered;
@@ -288,7 +288,7 @@ def edits_while_paused(round: Round) -> None:
     round.count("threads")
 
 
-@trial("R28", quick=12, full=5_000)
+@trial("R28", quick=6, full=5_000)
 def edits_of_live_runs(round: Round) -> None:
     """While a node runs its thread is edited, once or twice, by others. The edit or the run is told that it came second,
     and what is there can be gone on with: each edit that was told ok and each node is in the log once."""
@@ -336,7 +336,7 @@ def edits_of_live_runs(round: Round) -> None:
     round.count("runs told", len(told))
 
 
-@trial("R28", quick=6, full=600)
+@trial("R28", quick=3, full=600)
 def pending_twice(round: Round) -> None:
     """A node is pending several times, by `Send`s and by an edge. Updates for some of these tasks leave the others, and
     each of those runs once."""
@@ -549,7 +549,7 @@ def edit_beside_sends(fan: Fan, random, call, saver):
     return thread
 
 
-@trial("R28", quick=60, full=len(FANS))
+@trial("R28", quick=30, full=len(FANS))
 def edits_beside_sends(round: Round) -> None:
     """`Send`s, with and without a node beside them, led to by edges, routers, Commands and the input, in both schedules;
     each durability; edited where the thread asks, sleeps, has failed or is at a breakpoint, and at a checkpoint of its history. An edit

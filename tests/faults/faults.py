@@ -135,7 +135,7 @@ ERRORS = {
 }
 
 
-@trial("R10", quick=4, full=400)
+@trial("R10", quick=2, full=400)
 def failing_statements(round: Round) -> None:
     """The k-th statement of a journey fails, before it was done or after, by EIO, ENOSPC, an OSError or Ctrl-C, for all k
     (every 9th at first): a typed error, whole steps, no thread left, and the next call goes on."""
@@ -225,7 +225,7 @@ class SignalAt:
             signal.signal(signal.SIGTERM, self._old)
 
 
-@trial("R10", quick=30, full=10_000)
+@trial("R10", quick=15, full=10_000)
 def signals(round: Round) -> None:
     """Ctrl-C or SIGTERM comes at any call of the main thread: the same."""
     random = round.random
@@ -283,7 +283,7 @@ def _signalled(round, kind, durability, number, at, where):
     return sent.calls
 
 
-@trial("R10", quick=20, full=5_000)
+@trial("R10", quick=10, full=5_000)
 def cancelled_calls(round: Round) -> None:
     """The awaiting task is cancelled when the k-th statement is reached: the same, and no asyncio task is left."""
     random = round.random
@@ -327,7 +327,7 @@ def _cancelled(round, durability, at, where):
 # -- R11 --------------------------------------------------------------------------------------------------------
 
 
-@trial("R11", quick=25, full=2_000)
+@trial("R11", quick=13, full=2_000)
 def full_databases(round: Round) -> None:
     """The file may grow by some pages only (`max_page_count` swept): a StorageError, the newest step can be read, and
     with room the journey goes on to its end."""

@@ -142,7 +142,7 @@ def ask(saver, statement):
     return int(answer)
 
 
-@trial("R10", quick=6, full=500)
+@trial("R10", quick=3, full=500)
 def grouped_commits(round: Round) -> None:
     """Many threads commit at once, from coroutines and from threads, some of them overtaken, in half of the rounds to a
     disk that gets full: who is told that a step is stored finds it, also after a kill; nobody fails because of another."""

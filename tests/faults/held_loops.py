@@ -63,7 +63,7 @@ class Left(TypedDict, total=False):
     left: int
 
 
-@trial("R29", quick=10, full=1_000)
+@trial("R29", quick=5, full=1_000)
 def shared_loops(round: Round) -> None:
     """A run of coroutines that never wait (wide supersteps, nested graphs; called, streamed; in each durability) is
     cancelled at any moment: the loop sees to that within 20 ms of work, and the run goes on to the same end."""

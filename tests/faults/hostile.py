@@ -66,7 +66,7 @@ def _load(serializer, payload):
         pass
 
 
-@trial("R14", quick=4, full=10_000)
+@trial("R14", quick=2, full=10_000)
 def hostile_payloads(round: Round) -> None:
     """500 mutated payloads and gadgets are loaded under `sys.addaudithook`: nothing is imported, opened, compiled or run;
     at most 64 MiB and 100 ms each, typed errors only."""
@@ -108,7 +108,7 @@ def stored(saver, last, value):
     return [values["a"], *values["many"], *(write[2] for write in found.pending_writes)]
 
 
-@trial("R18", quick=4, full=2_000)
+@trial("R18", quick=2, full=2_000)
 def round_trips(round: Round) -> None:
     """100 values of any kind in channels, writes and metadata of a saver, one after the other so that one may be stored
     as a change to the last: each comes back equal and of the same type, or is refused and nothing is stored. In memory,

@@ -85,7 +85,7 @@ def carried(app, given, at):
             given, at = None, config(at["configurable"]["thread_id"])
 
 
-@trial("R3", quick=60, full=3_000)
+@trial("R3", quick=30, full=3_000)
 def keys_are_stable(round: Round) -> None:
     """Graphs whose nodes fail by chance, with retries, resumes and a fork: each place has one key on a branch, another
     one on the fork, and no key means two places."""
@@ -170,7 +170,7 @@ def nested_in_a_loop(noted: Noted, saver, random):
     return outer.compile(checkpointer=saver, schedule=schedule)
 
 
-@trial("R3", quick=40, full=50_000)
+@trial("R3", quick=20, full=50_000)
 def keys_of_mixed_durabilities(round: Round) -> None:
     """Nested graphs run in calls that die at a storing call while the next node begins, one to three of them, each with
     durability "sync" or "async": each place has one key."""

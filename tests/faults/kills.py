@@ -83,7 +83,7 @@ def repeats(notes):
     return len(notes) - len({str(each) for each in notes})
 
 
-@trial("R1", quick=10, full=8_000, on_postgres=(2, 2_000))
+@trial("R1", quick=5, full=8_000, on_postgres=(2, 2_000))
 def killed_on_sqlite(round: Round, storage: Storage) -> None:
     """A run of 50 steps (8 at first) of three tasks, with nested graphs and a question, is killed one to three times:
     inside the saver, around its writes, after an effect, at a random moment. Then state and history are those of an
@@ -147,7 +147,7 @@ def _one_key_each(notes, play: Play):
         raise CheckFailed(f"{play}: effects under several keys, so that a receiver cannot tell repeats: {several}")
 
 
-@trial("R2", quick=20, full=5_000)
+@trial("R2", quick=10, full=5_000)
 def failed_siblings(round: Round) -> None:
     """Of five tasks side by side some fail, by chance, again and again: a task that ended well is not done again."""
     random = round.random
@@ -181,7 +181,7 @@ def failed_siblings(round: Round) -> None:
     round.count("tasks", 5)
 
 
-@trial("R26", quick=10, full=10_000)
+@trial("R26", quick=5, full=10_000)
 def deaths_amid_races(round: Round) -> None:
     """A process dies at one of its storing calls, between a win and the end of the losers among others: `next` is empty
     only if the next call does nothing, and names what that call runs."""

@@ -34,7 +34,7 @@ def counting(saver, ran, after):
     )
 
 
-@trial("R5", quick=12, full=400)
+@trial("R5", quick=6, full=400)
 def failing_saves(round: Round) -> None:
     """The saves fail from the n-th on: at most one superstep runs after that, the error reaches the caller, and the
     thread goes on from its last stored step once saves work again."""
@@ -69,7 +69,7 @@ def failing_saves(round: Round) -> None:
     round.count("failed saves")
 
 
-@trial("R5", quick=6, full=400)
+@trial("R5", quick=3, full=400)
 def hanging_saves(round: Round) -> None:
     """The n-th save hangs: at most one superstep runs meanwhile."""
     random = round.random

@@ -122,7 +122,7 @@ def raced(round, saver):
     round.count("won", len(told))
 
 
-@trial("R54", quick=12, full=20_000)
+@trial("R54", quick=6, full=20_000)
 def racing_memories(round: Round) -> None:
     """2 to 4 callers, sync and async, on one thread whose node runs a graph with a memory: for the thread, for a key, or
     inside another; each durability, both schedules; in memory and SQLite. A memory holds each turn once, in the order of
@@ -174,7 +174,7 @@ def revive(saver):
         delattr(saver, name)
 
 
-@trial("R55", quick=6, full=5_000)
+@trial("R55", quick=3, full=5_000)
 def exit_inside_and_outside(round: Round) -> None:
     """A call with "exit" runs a graph with a memory, which may ask, and dies after each thing that it stores, as does the
     call that answers. It is delivered again: the memory and the thread hold each turn once, and the same."""

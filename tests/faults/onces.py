@@ -108,7 +108,7 @@ def check_kept(notes, where):
             raise CheckFailed(f"{where}: {rest[0]!r} of {key} was had again after `once` had returned")
 
 
-@trial("R48", quick=8, full=4_000, on_postgres=(1, 500))
+@trial("R48", quick=4, full=4_000, on_postgres=(1, 500))
 def killed_effects(round: Round, storage: Storage) -> None:
     """A run with 21 effects by `once`, three tasks side by side, retries and a question, is killed one to four times: inside
     the saver, around its writes, within an effect, after `once`, at a random moment. Each effect is had, under one key; none

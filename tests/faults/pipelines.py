@@ -120,7 +120,7 @@ class Live:
                 await asyncio.sleep(0.001)
 
 
-@trial("R10", quick=4, full=300)
+@trial("R10", quick=2, full=300)
 def pipelined_commits(round: Round) -> None:
     """Many threads commit at once to Postgres, some of them overtaken, some locked by others, in half of the rounds while
     connections are cut: who is told that a step is stored finds it, once; nobody fails because of another."""

@@ -122,7 +122,7 @@ def check_writes(saver, where, durabilities: Collection[str]):
     assert_same(twice, [], f"{where}: words in two steps")
 
 
-@trial("R51", quick=6, full=2_000, on_postgres=(1, 300))
+@trial("R51", quick=3, full=2_000, on_postgres=(1, 300))
 def posts_to_killed_runs(round: Round, storage: Storage) -> None:
     """Two processes post 12 words each to a thread whose run is killed up to three times: inside the saver, around its
     writes, at a random moment. Each word is in one step, once in the state, in order, and a node ran after it."""

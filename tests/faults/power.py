@@ -69,14 +69,14 @@ def losing_power(round, synchronous):
         round.count("of these lost", max(0, len(told) - len(left)))
 
 
-@trial("R4", quick=4, full=1_000)
+@trial("R4", quick=2, full=1_000)
 def power_lost_full(round: Round) -> None:
     """40 steps with synchronous="full" on a disk that remembers; 20 images of what a loss of power may leave, any part
     of the unsynced sectors, torn at 512 or 4096 bytes. Every step told stored is there, and the file is sound."""
     losing_power(round, "full")
 
 
-@trial("R4", quick=4, full=1_000)
+@trial("R4", quick=2, full=1_000)
 def power_lost_normal(round: Round) -> None:
     """The same with "normal": the steps that are there are the first ones, whole."""
     losing_power(round, "normal")

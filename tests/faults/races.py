@@ -152,7 +152,7 @@ def _paid_once(round, threads, won):
     round.count("questions", len(threads))
 
 
-@trial("R7", quick=4, full=1_000)
+@trial("R7", quick=2, full=1_000)
 def answers_of_threads(round: Round) -> None:
     """2, 4 or 8 threads of one process answer the same question at the same moment: its effect fires once."""
     ledger = Ledger(round.folder / "effects")
@@ -184,7 +184,7 @@ def delivered(app, given, at):
     raise CheckFailed("a call that is delivered again and again is refused for ever")
 
 
-@trial("R8", quick=12, full=10_000)
+@trial("R8", quick=6, full=10_000)
 def delivered_again(round: Round) -> None:
     """Calls with a run id, answers among them, are delivered two or three times, in turn, late, or at the same moment:
     each is applied once."""

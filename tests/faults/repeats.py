@@ -59,7 +59,7 @@ class Drawn:
         return acall if self.is_async else lambda _: {"messages": child.invoke({"messages": []})["messages"]}
 
 
-@trial("R38", quick=30, full=3_000)
+@trial("R38", quick=15, full=3_000)
 def messages_shown_once(round: Round) -> None:
     """Nested graphs, as nodes and called by functions, in rows and side by side, whose nodes ask and fail: over all calls
     that it takes, with `subgraphs` and without, in each durability, each message is streamed once."""

@@ -114,7 +114,7 @@ def run(storage: Storage, play: Play, path, plan: Kill):
     return killer.passed
 
 
-@trial("R60", quick=6, full=1_000, on_postgres=(1, 300))
+@trial("R60", quick=3, full=1_000, on_postgres=(1, 300))
 def killed_sagas(round: Round, storage: Storage) -> None:
     """A run buys six times, in nodes, a graph inside and two Sends, and is undone; it is killed one to four times while it
     buys or undoes: inside the saver, around its writes, within a call, at a random moment. Calls are keyed or irreversible;

@@ -126,7 +126,7 @@ async def _read(app, given, modes):
     return [chunk async for chunk in app.astream(given, config(), stream_mode=modes)]
 
 
-@trial("R19", quick=25, full=20_000)
+@trial("R19", quick=13, full=20_000)
 def any_order_of_ends(round: Round) -> None:
     """Sends, nodes side by side and nested graphs whose tasks end in an order drawn by chance, sync and async, in memory
     and in SQLite: values and history have the same hash as in the first round."""

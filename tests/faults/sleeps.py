@@ -106,7 +106,7 @@ def recorded(storage):
     }
 
 
-@trial("R52", quick=4, full=2_000, on_postgres=(1, 200))
+@trial("R52", quick=2, full=2_000, on_postgres=(1, 200))
 def killed_sleeps(round: Round, storage: Storage) -> None:
     """A run with 12 sleeps, three tasks side by side, in place or as pauses, is killed one to four times: inside the saver,
     around its writes, at a random moment. A time that was recorded never changes, no task wakes before it, a call before it

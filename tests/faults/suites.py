@@ -73,7 +73,7 @@ def rows_that_are_missing(round: Round) -> None:
     round.count("damages", 25)
 
 
-@trial("R13", quick=25, full=40_000)
+@trial("R13", quick=13, full=40_000)
 def damaged_files(round: Round) -> None:
     """A byte of the SQLite file itself is changed, or its end is cut off: no read gives anything that was not stored."""
     suite = TestSqliteSaver()

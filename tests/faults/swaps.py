@@ -208,7 +208,7 @@ def _opened(round, kind, memory):
         yield saver
 
 
-@trial("R27", quick=60, full=2_000)
+@trial("R27", quick=30, full=2_000)
 def swapped_calls_and_questions(round: Round) -> None:
     """A random program: questions with and without key, calls of tasks that pay and of tasks that ask twice, all side by
     side and in a random order in every run of their caller, which fails now and then. At each resume a random part of
@@ -344,7 +344,7 @@ class InTurn(Program):
         return self.ended(order, ends)
 
 
-@trial("R27", quick=60, full=2_000)
+@trial("R27", quick=30, full=2_000)
 def reordered_questions(round: Round) -> None:
     """A node asks in another order each time it runs: questions with a key and in other words each time, with words of
     their own, with equal words, in `@task`s that ask twice, and in a graph inside, whatever its checkpointer is. It pauses

@@ -125,7 +125,7 @@ def check(storage, books, play: Play, where):
     return rows
 
 
-@trial("R50", quick=8, full=720, on_postgres=(1, 500))
+@trial("R50", quick=4, full=720, on_postgres=(1, 500))
 def killed_transactions(round: Round, storage: Storage) -> None:
     """A run that writes 21 rows by `transaction`, three tasks side by side, retries and a question, is killed one to four
     times: inside the saver, around its writes, before and after a row and its commit, after `transaction`, at a random

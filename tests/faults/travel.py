@@ -36,7 +36,7 @@ def drawn(random, examples, strategy, check):
     run()
 
 
-@trial("R20", quick=4, full=2_500)
+@trial("R20", quick=2, full=2_500)
 def calls_on_threads(round: Round) -> None:
     """Any sequence of 40 inputs, answers, updates, edits, forks and replays, in SQLite and in memory: the history that a
     plain model says, and nothing that was there before ever changes."""
@@ -226,7 +226,7 @@ def mutated(value, random):
 STORED = ("memory", "sqlite", "sqlite", "postgres")
 
 
-@trial("R20", quick=5, full=8_000)
+@trial("R20", quick=3, full=8_000)
 def calls_on_savers(round: Round) -> None:
     """120 commits, forks, writes, prunes, copies and deletes on a saver against a dict: no difference, also when it is
     opened anew in between. In memory, SQLite and Postgres."""

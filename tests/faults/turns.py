@@ -27,7 +27,7 @@ def line(saver):
     return graph.add_edge(START, "a").compile(checkpointer=saver)
 
 
-@trial("R49", quick=4, full=2_000)
+@trial("R49", quick=2, full=2_000)
 def calls_that_take_turns(round: Round) -> None:
     """Eight callers, sync and async, call one thread at once, each with one of the ways: nobody gets a conflict. Who is
     told ok or was interrupted has its input in the state, once; who is rejected has not. With rollbacks: at most once."""

@@ -234,6 +234,9 @@ def kill_at_each_store(folder: Path, target: str = ""):
     found = []
     for kind in ("keyed", "irreversible"):
         for is_async in (False, True):
+            warm = folder / f"{kind} {is_async}"  # what it imports is there in each process that comes of this one
+            warm.mkdir()
+            Shop(warm, kind, target, is_async=is_async).sell(0, stores_first=False)
             for stores_first in (False, True):
                 for at in range(1, 100):
                     own = folder / f"{kind} {is_async} {stores_first} {at}"

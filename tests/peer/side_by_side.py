@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,16 +32,25 @@ IDS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|
 
 
 @cache
-def start(program):
-    """The program's processes, by engine: both run at the same time."""
+def runners():
+    """A process for each engine that runs programs: programs/run.py."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("LANGSMITH_", "LANGCHAIN_"))}
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT / ".types"), str(PROGRAMS)])
-    options = {"env": env, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    own, path = ["-m", "stategraph", "langgraph"], str(PROGRAMS / program)
+    options = {"env": env, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    own, path = ["-m", "stategraph", "langgraph"], str(PROGRAMS / "run.py")
     return {
         engine: subprocess.Popen([sys.executable, *arguments, path], **options)
         for engine, arguments in (("peer", []), ("stategraph", own))
     }
+
+
+@cache
+def run_by_both(program):
+    """How a program has ended and what it has printed, by engine: both run at the same time."""
+    with tempfile.TemporaryDirectory() as folder:
+        for engine, runner in runners().items():
+            print(PROGRAMS / program, Path(folder, engine), file=runner.stdin, flush=True)
+        return {engine: (runner.stdout.readline().strip(), Path(folder, engine).read_text()) for engine, runner in runners().items()}
 
 
 @cache
@@ -56,9 +66,8 @@ def run_natively(program):
 @cache
 def run_by(engine, program):
     """What each case of a program has printed, by its name."""
-    process = start(program)[engine]
-    output, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors[-3000:]
+    status, output = run_by_both(program)[engine]
+    assert status == "0", output[-3000:]
     return read_cases(output)
 
 

@@ -112,8 +112,8 @@ postgres = cluster.emptied
 
 @pytest.mark.parametrize("place", EVERYWHERE)
 def test_tools_that_fail_after_they_have_acted_have_no_effect_twice(place, request):
-    """Each of them is called three times when it declares nothing. Eight of ten orders go on side by side."""
-    orders = 10
+    """Each of them is called three times when it declares nothing. The orders go on side by side."""
+    orders = 5
     url = request.getfixturevalue("postgres") if place == "workers" else ""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT / ".types", ROOT / "tests")))}
     program = [sys.executable, "-P", "-c", PROGRAM, place, str(orders), url]

@@ -15,7 +15,7 @@ import pytest
 from kit.cluster import free_port
 from served_processes import process
 
-SECONDS = 20.0
+SECONDS = 10.0
 PROCESSES = multiprocessing.get_context("forkserver")
 LONGEST = 0.65
 """How long a request of another client may take, as a part of the time in which this machine parses each of `TEXTS` once:

@@ -36,6 +36,8 @@ from stategraph import (
 )
 from stategraph.checkpoint import Serializer
 from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.pregel.drivers import racing
+from stategraph.pregel.drivers.pool import POOL
 from stategraph.pregel.errors import NodeTimeoutError
 from stategraph.visualize import report, timeline
 
@@ -157,6 +159,22 @@ def test_what_an_abandoned_thread_writes_late_is_fenced_off(saver, track):
     assert "hang" in track.ended
     assert app.get_state(CONFIG).values == {"log": ["follow"], "after": ["follow"]}
     assert app.invoke({}, CONFIG)["log"][0] == "follow"
+
+
+def test_a_racer_whose_thread_comes_after_the_race_does_not_begin(saver, track, monkeypatch):
+    late = []
+
+    class Pool:
+        """Holds the first job back."""
+
+        def submit(self, job):
+            POOL.submit(job) if late else late.append(job)
+
+    monkeypatch.setattr(racing, "POOL", Pool())
+    app = make_app(Drive(False), track, ["win1", "win2"], saver)
+    [winner] = app.invoke({}, CONFIG)["log"]
+    late[0]()
+    assert track.began == [winner]
 
 
 def test_of_several_found_finished_together_the_first_in_path_order_wins(drive, saver):
