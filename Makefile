@@ -104,7 +104,7 @@ lowest: .lowest/stamp ## tests with the lowest versions of the required packages
 	@mkdir -p .types && ln -sfn .. .types/stategraph
 	@PYTHONPATH=.types .lowest/bin/python -P -m pytest -p no:cacheprovider $(or $(ARGS),$(foreach name,$(LOWEST),$(wildcard tests/*/test_$(name).py tests/*/*/test_$(name).py)))
 
-bench: .venv/stamp .bench/stamp .bench-others/stamp .bench-fleets/stamp ## each benchmark case on all engines, in turn (ARGS=--quick, ARGS="P1 P8")
+bench: .venv/trials .bench/stamp .bench-others/stamp .bench-fleets/stamp ## each benchmark case on all engines, in turn (ARGS=--quick, ARGS="P1 P8")
 	@.venv/bin/python benchmarks/run.py $(ARGS)
 
 curves: .venv/stamp .bench/stamp ## what a unit of work costs as something grows (ARGS=sends)
