@@ -17,7 +17,7 @@ from .serializer import FORMAT
 LEAST_BYTES = 1024
 """Shorter lists are decoded each time."""
 
-MOST_BYTES = 500_000
+MOST_BYTES = 800_000
 """About how many bytes a checkpointer keeps."""
 
 MOST_LISTED = 50_000_000

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 from ...checkpoint import register
 from ...pregel.errors import closest, nearest
 from ...pregel.program.writes import shown
-from ...pregel.run.tokens import changed, is_removal, message_id, with_id
+from ...pregel.run.tokens import changed, message_id, with_id
 
 AnyMessage: TypeAlias = Any
 """A message: a dict with `role`, `content` and, once it is in a state, `id`; or any object with an
@@ -58,13 +58,6 @@ def list_messages(given: Any) -> list[Any]:
     if type(given) is tuple and not (len(given) == 2 and isinstance(given[0], str)):
         return list(given)
     return [given]
-
-
-def removes_all(message: Any) -> bool:
-    """Whether this removes every message before it."""
-    # The id first: it is quick to get, and says no for most (benchmark P35-first).
-    id = message.get("id") if isinstance(message, dict) else getattr(message, "id", None)
-    return isinstance(id, str) and id == REMOVE_ALL_MESSAGES and is_removal(message)
 
 
 class Normalizer:

@@ -68,6 +68,10 @@ def is_removal(value: Any) -> bool:
         role, kind = value.get("role"), value.get("type")
     else:
         cls = value.__class__
+        if _has_only_type(cls):
+            own = value.__dict__
+            if not value.__pydantic_extra__ and "role" not in own and own.get("type") != "remove":
+                return False
         role = _extra(value, "role") if _lacks(cls, "role") else getattr(value, "role", None)
         kind = _extra(value, "type") if _lacks(cls, "type") else getattr(value, "type", None)
     return (isinstance(role, str) and role == "remove") or (
@@ -84,6 +88,12 @@ def _extra(value: Any, name: str) -> Any:
 
 
 @lru_cache(maxsize=512)  # asked of every message of a first call (benchmark P35-first)
+def _has_only_type(cls: type) -> bool:
+    """Whether this is a pydantic model that declares a `type`, and no `role`."""
+    return _lacks(cls, "role") and "type" in pydantic_fields(cls)
+
+
+@lru_cache(maxsize=512)
 def _lacks(cls: type, name: str) -> bool:
     """Whether this is a pydantic model that declares no such attribute."""
     if not is_pydantic(cls) or name in pydantic_fields(cls):

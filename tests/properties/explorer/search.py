@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import Any
 
 from kit.graphs import thread_config
@@ -244,15 +245,15 @@ class Explorer:
 
     # -- the search -----------------------------------------------------------------------------------------
 
-    def search(self) -> Found:
-        """Explore to the bounds."""
+    def search(self, *, most: float = inf) -> Found:
+        """Explore to the bounds, or until so many rules are found broken."""
         with stopped_clock(), self.turns.installed() if self.turns is not None else nullcontext():
-            return self._search()
+            return self._search(most)
 
-    def _search(self):
+    def _search(self, most):
         number = itertools.count()
         heap = [(0, 0, next(number), State(self._take(), Known()))]
-        while heap:
+        while heap and len(self.found.failures) < most:
             _, _, _, state = heapq.heappop(heap)
             self._put(state)
             try:
