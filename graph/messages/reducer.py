@@ -205,8 +205,8 @@ class Merge:
         Raises:
             ValueError: a message to remove is not there.
         """
-        read, find, places = Normalizer(self.rewrite).read, self._find, self.new_places
-        added, length = self.added, self.length
+        read, find = Normalizer(self.rewrite).read, self._find
+        added, new_places, length = self.added, self.new_places, self.length
         for each in new:
             if is_removal(each):
                 self._remove(message_id(each))
@@ -214,7 +214,7 @@ class Merge:
             message, id = read(each)
             at = find(id)
             if at is None:
-                places[id] = length + len(added)
+                new_places[id] = length + len(added)
                 added.append(message)
                 continue
             self.gone.discard(id)

@@ -69,8 +69,8 @@ def is_removal(value: Any) -> bool:
     else:
         cls = value.__class__
         if _has_only_type(cls):
-            own = value.__dict__
-            if not value.__pydantic_extra__ and "role" not in own and own.get("type") != "remove":
+            own, extra = value.__dict__, getattr(value, "__pydantic_extra__", None)
+            if not extra and "role" not in own and own.get("type") != "remove":
                 return False
         role = _extra(value, "role") if _lacks(cls, "role") else getattr(value, "role", None)
         kind = _extra(value, "type") if _lacks(cls, "type") else getattr(value, "type", None)

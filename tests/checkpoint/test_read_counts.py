@@ -11,6 +11,7 @@ import pytest
 from kit.graphs import EMPTY, Log, chain_of, thread_config
 
 from stategraph import END
+from stategraph.checkpoint import InMemorySaver
 from stategraph.checkpoint.sql import reader
 from stategraph.checkpoint.sql.read_rows import RECENT
 from stategraph.checkpoint.sqlite import SqliteSaver
@@ -61,6 +62,14 @@ class Counted:
         with monkeypatch.context() as patch:
             patch.setattr(_SqliteSession, "rows", rows)
             self.result = call()
+
+
+def test_a_list_of_200_kb_that_was_read_from_memory_is_not_decoded_again():
+    """PERFORMANCE P22: its texts are those of the first read."""
+    saver = InMemorySaver()
+    growing(saver, 1000).invoke(EMPTY, THREAD)
+    first, again = (saver.get_tuple(THREAD).checkpoint["channel_values"]["log"] for _ in range(2))
+    assert len(first) == 1000 and all(one is other for one, other in zip(first, again, strict=True))
 
 
 @pytest.mark.parametrize("at", [1000, 999, 900, 555, 100, 10])

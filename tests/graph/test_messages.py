@@ -778,6 +778,9 @@ def test_what_is_removed_may_be_said_in_any_attribute(declared):
         role: Any = None
         type: Any = None
 
+    class Typed(Extras):
+        type: Any = None
+
     class Attribute(Extras):
         role: ClassVar[Any] = declared.get("role")
         type: ClassVar[Any] = declared.get("type")
@@ -795,9 +798,9 @@ def test_what_is_removed_may_be_said_in_any_attribute(declared):
         def __getattr__(self, name: str):
             return declared.get(name)
 
-    for removal in (Declared(**declared), Extras(**declared), Attribute(), Computed(), OnDemand()):
+    for removal in (Declared(**declared), Typed(**declared), Extras(**declared), Attribute(), Computed(), OnDemand()):
         assert is_removal(removal), removal
-    for other in (Declared(), Extras(role="user"), Extras(), Model(content="")):
+    for other in (Declared(), Typed(role="user", type="ai"), Typed.__new__(Typed), Extras(role="user"), Extras(), Model(content="")):
         assert not is_removal(other), other
 
 

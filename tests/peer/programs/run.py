@@ -1,5 +1,5 @@
-"""Runs the programs that its input names, each in a fork of a process that has imported what most of them import: that
-takes longer than all that they do. Prints how each has ended."""
+"""Runs the programs that its input names, each in a fork of this process, which has imported what most of them import:
+importing takes longer than running. Prints the exit status of each."""
 
 import os
 import runpy
