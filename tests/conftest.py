@@ -27,7 +27,7 @@ if "TMPDIR" not in os.environ and os.access(IN_MEMORY, os.W_OK) and shutil.disk_
 
 pytest.register_assert_rewrite("kit")
 
-from kit.drive import Drive, forget_modules  # noqa: E402
+from kit.drive import Drive, draw, forget_modules  # noqa: E402
 from kit.savers import local_saver as local_saver  # noqa: E402
 from kit.savers import saver as saver  # noqa: E402
 
@@ -164,17 +164,24 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "ignore:unclosed database:ResourceWarning")
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """The longest files come first, then some of each folder by turns, so that those that wait for a server run beside
     those that compute. All tests of a file stay together, in their order. Those that hold something against the clock may
     be repeated; no other test is. Of a test in both worlds that has other parameters every second combination is a trial:
-    in memory it runs sync every day, on SQLite async."""
+    in memory it runs sync every day, on SQLite async. Of combinations CI may draw a share (`kit.drive.draw`)."""
+    combinations = {}
     for item in items:
         places = item.callspec.indices if hasattr(item, "callspec") else {}
         if "drive" in places and len(places) > 1 and sum(places.values()) % 2:
             item.add_marker(pytest.mark.trial)
+        if "drive" in places:
+            is_trial = item.get_closest_marker("trial") is not None
+            combinations.setdefault((item.parent.nodeid, item.originalname, is_trial), []).append(item)
         if item.get_closest_marker("clock") and item.config.pluginmanager.hasplugin("rerunfailures"):
             item.add_marker(pytest.mark.flaky(reruns=2))
+    for name, found in combinations.items():
+        for item in set(found).difference(draw(found, config, *name)):
+            item.add_marker(pytest.mark.skip(reason="a combination that was not drawn this time"))
     ranks = {f"test_{name}.py": rank for rank, name in enumerate(LONGEST.split())}
     files, places = Counter(), {}
     for path in sorted({item.path for item in items}):

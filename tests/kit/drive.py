@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
+import os
+import random
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -164,6 +167,17 @@ def each_case(names, cases):
         return try_all
 
     return make
+
+
+def draw(cases, config, *name):
+    """Some of the cases, at least one: the share `STATEGRAPH_SHARE`, by the seed of Hypothesis; else all of them.
+
+    Args:
+        config: pytest's.
+        name: what else tells this draw from others.
+    """
+    share, seed = float(os.environ.get("STATEGRAPH_SHARE", 1)), config.getoption("hypothesis_seed", None)
+    return random.Random(f"{seed} {name}").sample(list(cases), math.ceil(share * len(cases)))
 
 
 def forget_modules(folder, known=frozenset()):
