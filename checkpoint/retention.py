@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ..channels.base import check_kind
-from .records import CONTINUES, SLOT, UNDER_WAY, check_names, has_task_ids
+from .records import CONTINUES, SLOT, UNDER_WAY, UNDOING, check_names, has_task_ids
 
 EVERY = 32
 """A checkpointer with a `Retention` prunes a thread at every so many commits to it."""
@@ -93,8 +93,10 @@ class RetentionLimits:
             origins_of: of a checkpoint; see `find_origins`.
         """
         # The newest decides: a nested graph is deleted with the last checkpoint in which it ran.
-        parents = metadata_of(made[-1][0]).get("parents", {}) if made else {}
-        chosen = self._choose(checkpoint_ns, made, parents, kept)
+        newest = metadata_of(made[-1][0]) if made else {}
+        chosen = self._choose(checkpoint_ns, made, newest.get("parents", {}), kept)
+        if chosen and UNDOING in newest:  # that reads what it undoes, and goes back
+            chosen = [id for id, _ in made]
         # A resume reads the state at which tasks under way have started.
         marked = [id for id in chosen if UNDER_WAY in metadata_of(id)]
         origins = {origin for id in marked for origin in origins_of(id)}

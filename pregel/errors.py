@@ -477,15 +477,21 @@ class UndoneSignal(GraphBubbleUp):
         plan: what was to be undone, and back to where.
         effects: what was undone, each as it is recorded.
         spent: what the thread has spent, by unit.
+        head: the checkpoint from which on it was undone.
     """
 
     def __init__(
-        self, plan: dict[str, Any], effects: list[dict[str, Any]], spent: dict[str, float]
+        self,
+        plan: dict[str, Any],
+        effects: list[dict[str, Any]],
+        spent: dict[str, float],
+        head: str | None,
     ) -> None:
-        super().__init__(plan, effects, spent)
+        super().__init__(plan, effects, spent, head)
         self.plan: dict[str, Any] = plan
         self.effects: list[dict[str, Any]] = effects
         self.spent: dict[str, float] = spent
+        self.head: str | None = head
 
 
 class ThreadUndoingError(StateGraphError):

@@ -52,12 +52,19 @@ _RETRY: Final = (RetryPolicy(),)
 
 
 def undo(
-    app: Any, config: Any, to: Any, reason: str, waits: Waits, given: Any = None
+    app: Any,
+    config: Any,
+    to: Any,
+    reason: str,
+    waits: Waits,
+    given: Any = None,
+    refused: ThreadUndoingError | None = None,
 ) -> Steps:
     """Undo, or continue to; return the thread's state. See `undo` of a graph.
 
     Args:
         given: an answer to what the undo asks.
+        refused: a call that may only continue was refused with this error.
     """
     saver, where = app._thread(config)
     thread_id, _, checkpoint_id = coordinates(where)
@@ -73,15 +80,18 @@ def undo(
         "interrupt_before": (),
         "interrupt_after": (),
     })  # fmt: skip
-    done: Any = head.metadata.get(UNDONE)
+    newest, done = head.checkpoint["id"], head.metadata.get(UNDONE)
+    # Else it would undo what has come since, or not what it names.
+    if refused is not None and not (UNDOING in head.metadata and checkpoint_id in (None, newest)):
+        raise refused
     target = _id_of(to)
     if UNDOING not in head.metadata:
         if done is not None and checkpoint_id is None and target in (None, done["to"]):
             return (yield waits.ask(app, "get_state", thread))  # it was undone before a crash
-        tip = checkpoint_id or head.checkpoint["id"]
+        tip = checkpoint_id or newest
         plan = yield from _make_plan(saver, thread_id, (tip, target), waits, _PAGE)
         run = mine._editing(thread)
-        begin = _begin(run, plan.as_input(reason), head.checkpoint["id"])
+        begin = _begin(run, plan.as_input(reason), newest)
         yield waits.ask(mine, "edit", run, begin)
     try:
         yield waits.ask(mine, "invoke", given, thread)
@@ -102,15 +112,16 @@ def undo_after(app: Any, run: Run, call: Any, error: BaseException, waits: Waits
     around = settings.config.get("configurable", {})
     config = {"configurable": {k: v for k, v in around.items() if k != "checkpoint_id"}}
     reason = error.reason if isinstance(error, Undo) else repr(error)
-    if isinstance(error, ThreadUndoingError):
-        given = settings.given
+    refused = error if isinstance(error, ThreadUndoingError) else None
+    if refused is not None:
+        config, given = {"configurable": around}, settings.given
         if given is not None and getattr(given, "resume", MISSING) is MISSING:
             raise error
     elif not isinstance(error, Undo):
         state = yield waits.ask(app, "get_state", config)
         if not any(task.error is not None for task in state.tasks):
             raise error  # no node has failed
-    state = yield from undo(app, config, None, reason, waits, given)
+    state = yield from undo(app, config, None, reason, waits, given, refused)
     if not isinstance(error, Undo | ThreadUndoingError):
         raise error
     values = state.values
@@ -143,7 +154,9 @@ def _add_late(plan: dict[str, Any], waits: Waits) -> Steps:
     the undo stopped their run."""
     tip = plan["tip"]
     thread = RUNNING.get().run.thread
-    late = yield from _make_plan(thread.saver, thread.thread_id, (tip, tip), waits, 2)
+    # With schedule="ready" it stands beside the checkpoints at which they have started.
+    back = plan["to"] if RUNNING.get().run.program.starts_ready else tip
+    late = yield from _make_plan(thread.saver, thread.thread_id, (tip, back), waits, 2)
     beside = late.as_input("")["effects"]
     results = {entry["id"]: entry["result"] for entry in beside}
     known = {*plan["before"], *(entry["id"] for entry in plan["effects"])}
@@ -363,8 +376,10 @@ def _begin(run: Run, plan: dict[str, Any], head: str) -> Effects:
 
 
 def _end(run: Run, signal: UndoneSignal) -> Effects:
-    """Go back to where the plan says."""
+    """Go back to where the plan says, unless another process has: the thread may have gone on."""
     yield from load_to_edit(run)
+    if run.position.head != signal.head:
+        return
     keep_spent(run, signal.spent)
     plan = signal.plan
     run.commits.describe(
@@ -413,7 +428,8 @@ class _UndoNode:
             effects.append({
                 "id": entry["id"], "call": entry["call"], "undo": entry[UNDO], "outcome": outcome,
             })  # fmt: skip
-        raise UndoneSignal(plan, effects, RUNNING.get().run.calls.find_meter().total)
+        run = RUNNING.get().run
+        raise UndoneSignal(plan, effects, run.calls.find_meter().total, run.position.saved_id)
 
 
 def _find_retry(program: Program, entry: Entry) -> Sequence[RetryPolicy]:

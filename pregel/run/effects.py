@@ -47,6 +47,8 @@ class Load:
     delivered_live: bool = False
     # The call came before, and others have followed: `found` is its end.
     followed: bool = False
+    # `head` is not `found`, and the thread is being undone there.
+    undoing: bool = False
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from ...checkpoint.base import OF_TASK, RETURN, UNDER_WAY, UNDOING, CheckpointTuple
+from ...checkpoint.base import OF_TASK, RETURN, UNDER_WAY, UNDOING, CheckpointTuple, address
 from ..errors import ThreadUndoingError
 from ..names import (
     DELIVERED,
@@ -26,6 +26,7 @@ from ..program.flow import parse_join
 from ..program.version import apply_migration, find_retyped
 from ..schedule.machine import Machine
 from ..task.task import Task
+from ..undo import DECLARED
 from .effects import Effect, Load, Save
 from .ledger import TaskRecord
 from .nested import load_around, load_rewound, load_seed, ns_of, stopped_here
@@ -40,7 +41,9 @@ def load_checkpoint(run: Run) -> Generator[Effect, None, Load]:
     """
     task = run.parent
     if task is None or run.settings.graph.checkpointer is not True:
-        return (yield from _load_checkpoint(run))
+        load = yield from _load_checkpoint(run)
+        yield from find_undoing(run, load)
+        return load
     replay = run.outermost.replay
     contested = replay.claim_history(run.thread.ns, task)
     resumed = replay.find_resumed(task)  # first: one that ends meanwhile has changed the history
@@ -102,6 +105,19 @@ def _is_new(run: Run, parent: Task) -> bool:
     )
 
 
+def find_undoing(run: Run, load: Load) -> Generator[Effect, None, None]:
+    """Find out whether the thread is being undone, where a call does not go on from the newest
+    checkpoint: on a branch beside it, what is undone already would be undone again."""
+    found, head = load.found, load.head
+    if not DECLARED or run.ns or UNDO in run.program.nodes:
+        return
+    if head is None or (found is not None and found.checkpoint["id"] == head):
+        return
+    newest = Load(at=address(run.thread.thread_id or "", "", head), may_be_gone=True)
+    yield newest
+    load.undoing = newest.found is not None and UNDOING in newest.found.metadata
+
+
 def _may_have_followed(run: Run, head: CheckpointTuple) -> bool:
     """Whether the call may be one that came before, and that others have followed since."""
     thread = run.thread
@@ -119,6 +135,8 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> None:
         edits: the thread is edited, not run.
     """
     found, program = loaded.found, run.program
+    if UNDO not in program.nodes:
+        _refuse_undoing(run, loaded)
     make_open: Any = None if edits or program.flow is None else program.flow.make_open
     open_tasks = None if make_open is None else make_open()
     if found is None:
@@ -132,10 +150,6 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> None:
             machine.identify(run.ns)
         run.start(machine)
         return
-    if UNDOING in found.metadata and UNDO not in program.nodes:
-        raise ThreadUndoingError(
-            f"{run.thread} is being undone: undo(config) or invoke(None, config) continues that"
-        )
     mine = apply_migration(found, program, run.settings.graph.migrate)
     ledger = run.ledger
     ledger.load(mine.pending_writes or ())
@@ -159,6 +173,19 @@ def load_machine(run: Run, loaded: Load, *, edits: bool = False) -> None:
         from .origins import take_up
 
         take_up(run, mine)
+
+
+def _refuse_undoing(run: Run, loaded: Load) -> None:
+    found = loaded.found
+    here = found.checkpoint["id"] if found is not None and UNDOING in found.metadata else None
+    if loaded.undoing or (here is not None and here == loaded.head):
+        raise ThreadUndoingError(
+            f"{run.thread} is being undone: undo(config) or invoke(None, config) continues that"
+        )
+    if here is not None:
+        raise ThreadUndoingError(
+            f"{run.thread}: checkpoint {here!r} is that of an undo, which has ended: name another"
+        )
 
 
 # -- what another version of the graph has left, and this one has no place for ---------------------

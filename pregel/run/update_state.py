@@ -39,7 +39,7 @@ from ..task.task import Task, handler_of, in_path_order
 from ..types import Command, Send, StateUpdate
 from .effects import Effect, Effects, Load, Save, Work
 from .ledger import ClaimRecord, TaskRecord, describe_kept, known_only
-from .load import forget_lost, load_machine, lost_kinds, lost_work
+from .load import find_undoing, forget_lost, load_machine, lost_kinds, lost_work
 from .nested import find_made_on, load_under_way
 from .resume import upcoming
 from .run import Run
@@ -98,6 +98,7 @@ def load_to_edit(run: Run) -> Generator[Effect, None, CheckpointTuple | None]:
     """Load the checkpoint that an edit starts from. Returns it as it is stored."""
     load = Load()
     yield load
+    yield from find_undoing(run, load)
     yield from load_under_way(load)
     # An update of a nested graph from outside has no run around it, from which the parents would
     # come.

@@ -16,6 +16,7 @@ from stategraph import (
     Runtime,
     Send,
     StateGraph,
+    ThreadUndoingError,
     Undo,
     effect,
     entrypoint,
@@ -65,6 +66,21 @@ def buying(*items):
         for item in items:
             buy(item)
         return {"log": [*items]}
+
+    return step
+
+
+@effect("keyed")
+def refuse(item: str) -> None:
+    raise ValueError("closed")
+
+
+def buying_what_stays(item):
+    """A node whose call cannot be undone, so that a question asks."""
+
+    def step(state, runtime: Runtime):
+        runtime.once(item, buy.__wrapped__, item, undo=refuse)
+        return {"log": [item]}
 
     return step
 
@@ -133,6 +149,92 @@ def test_an_undo_of_a_thread_that_has_moved_on_meanwhile_conflicts(drive, asking
     assert DONE == ["buy a", "buy b", "buy c"]
     drive.call(asking_buyer, "undo", CONFIG)
     assert DONE[3:] == ["cancel c", "cancel b", "cancel a"]
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_what_a_task_of_an_earlier_step_does_until_then_is_undone_too(schedule, local_saver, monkeypatch):
+    """With schedule="ready" that is recorded beside the checkpoint at which the task has started."""
+
+    def asks(state):
+        buy("b")
+        interrupt("b")
+        buy("d")
+        interrupt("d")
+
+    app = graph_of(Log, "S>a>c S>asks", a=buying("a"), asks=asks).compile(local_saver, schedule=schedule)
+    app.invoke(EMPTY, CONFIG)
+    begin = undoings._begin
+
+    def begin_late(*args):
+        app.invoke(Command(resume=1), CONFIG)
+        return begin(*args)
+
+    monkeypatch.setattr(undoings, "_begin", begin_late)
+    app.undo(CONFIG)
+    bought, cancelled = ([each.split()[1] for each in DONE if each.startswith(word)] for word in ("buy", "cancel"))
+    assert sorted(bought) == sorted(cancelled) == ["a", "b", "d"]
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_no_branch_begins_beside_an_undo(drive, schedule, local_saver):
+    """What the undo has done already would be undone once more with the branch."""
+    app = chain_of(Log, a=buying("a"), b=buying_what_stays("b"), c=buying("c")).compile(local_saver, schedule=schedule)
+    drive.invoke(app, EMPTY, CONFIG)
+    [before] = [each.config for each in app.get_state_history(CONFIG) if each.next == ("c",)]
+    assert drive.call(app, "undo", CONFIG).interrupts
+    for branch in (
+        lambda: drive.invoke(app, None, before),
+        lambda: drive.invoke(app, EMPTY, before),
+        lambda: drive.invoke(app, Command(resume={"decision": "done"}), before),
+        lambda: drive.call(app, "update_state", before, EMPTY),
+        lambda: drive.call(app, "update_state", before, None, "__copy__"),
+    ):
+        with pytest.raises(ThreadUndoingError, match="is being undone"):
+            branch()
+    drive.invoke(app, Command(resume={"decision": "done"}), app.get_state(CONFIG).config)
+    assert DONE == ["buy a", "buy b", "buy c", "cancel c", "cancel a"]
+
+
+def test_going_on_from_an_undo_that_has_ended_undoes_nothing(drive):
+    app = chain_of(Log, a=buying("a")).compile(checkpointer=InMemorySaver())
+    drive.invoke(app, EMPTY, CONFIG)
+    drive.call(app, "undo", CONFIG)
+    drive.invoke(app, {"log": ["again"]}, CONFIG)
+    [undone] = [each.config for each in app.get_state_history(CONFIG) if each.next == ("__undo__",)]
+    for given in (None, EMPTY, Command(resume=1)):
+        with pytest.raises(ThreadUndoingError, match="is that of an undo, which has ended: name another"):
+            drive.invoke(app, given, undone)
+    assert DONE == ["buy a", "cancel a", "buy a"]
+    assert app.get_state(CONFIG).values == {"log": ["again", "a"]}
+
+
+def test_an_undo_that_another_process_has_ended_leaves_what_followed(drive, local_saver, monkeypatch):
+    app = chain_of(Log, a=buying("a")).compile(local_saver)
+    drive.invoke(app, EMPTY, CONFIG)
+    end = undoings._end
+
+    def end_late(run, signal):
+        monkeypatch.undo()
+        app.undo(CONFIG)
+        app.invoke({"log": ["again"]}, CONFIG)
+        return end(run, signal)
+
+    monkeypatch.setattr(undoings, "_end", end_late)
+    state = drive.call(app, "undo", CONFIG)
+    assert state.values == {"log": ["again", "a"]} and DONE == ["buy a", "cancel a", "buy a"]
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("keep_last", [1, 2])
+def test_an_undo_goes_on_after_its_thread_was_pruned(schedule, keep_last, local_saver):
+    app = chain_of(Log, a=buying("a"), b=buying_what_stays("b"), c=buying("c")).compile(local_saver, schedule=schedule)
+    app.invoke(EMPTY, CONFIG)
+    app.undo(CONFIG)
+    local_saver.prune(["t"], keep_last=keep_last)
+    assert app.invoke(Command(resume={"decision": "done"}), CONFIG) == {"log": []}
+    assert DONE == ["buy a", "buy b", "buy c", "cancel c", "cancel a"]
+    local_saver.prune(["t"], keep_last=1)
+    assert len([*app.get_state_history(CONFIG)]) == 1
 
 
 def test_a_stream_ends_with_the_undo():
