@@ -12,7 +12,7 @@ from ..channels.base import check_kind
 from ..checkpoint.base import BaseCheckpointSaver, address
 from ..pregel.app import Pregel, check_compiled
 from ..testing.recording import End, Recording, read_file
-from ..testing.thread_reader import ThreadError, read_thread
+from ..testing.thread_reader import read_thread
 
 Threads = int | str | Recording | Path | Mapping[str, Any] | Iterable[str | Recording | Path]
 
@@ -85,7 +85,7 @@ def read_recordings(app: Pregel, threads: Threads) -> Iterator[tuple[str, Record
         else:
             try:
                 yield each, read_thread(app, address(each, ""))
-            except ThreadError as error:
+            except ValueError as error:  # also a damaged one, or one that `migrate` refuses
                 yield each, str(error)
 
 

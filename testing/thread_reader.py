@@ -78,14 +78,19 @@ class _ThreadReader:
         self.calls: dict[str, Any] = {}
 
     def read(self) -> Recording:
-        found = list(self.saver.list(address(self.thread_id, "")))
+        level = _Level(self.app, "")
+        found = self._list(level)
         if not found:
             raise ThreadError(f"nothing is stored of thread {self.thread_id!r}")
-        level = _Level(self.app, "")
         parts = _split_runs(_line(found, self.wanted))
         return Recording(
             self.app.name, tuple(self._run(level, part) for part in parts), self.calls
         )
+
+    def _list(self, level: _Level) -> list[CheckpointTuple]:
+        """The checkpoints of a graph as this version of it has them, the newest first."""
+        stored = self.saver.list(address(self.thread_id, level.ns))
+        return [level.graph._as_mine(each) for each in stored]
 
     def _run(self, level: _Level, line: list[CheckpointTuple]) -> RecordedRun:
         given = self._input(line[0])
@@ -235,12 +240,14 @@ class _ThreadReader:
         base = coordinates(found.config)[2]
         program = level.graph.program
         for _, child, ns in list_nested(program, level.ns, task.name, task.id, key_of(task)):
-            stored = list(self.saver.list(address(self.thread_id, ns)))
+            inner = _Level(child, ns)
             mine = [
-                each for each in stored if each.metadata.get("parents", {}).get(level.ns) == base
+                each
+                for each in self._list(inner)
+                if each.metadata.get("parents", {}).get(level.ns) == base
             ]
             if mine:
-                yield _Level(child, ns), _line(mine, None)
+                yield inner, _line(mine, None)
 
     def _form(self, value: Any) -> Any:
         return to_json(value, self.serde)

@@ -25,10 +25,12 @@ from stategraph import (
     interrupt,
     task,
 )
+from stategraph.checkpoint import DamagedError
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.lab import Trials, awhatif, find_threads, whatif, why_not
 from stategraph.pregel.clock import CLOCK
 from stategraph.testing import OPEN, CheckFailed
+from stategraph.upgrade import Migration
 
 
 class World:
@@ -607,6 +609,41 @@ def test_a_thread_that_cannot_be_run_again_says_why(world):
     assert trials.remarks[1] == f"t0: {trials[0].unreadable}"
     with pytest.raises(CheckFailed, match="no thread could be read"):
         whatif(app, "t0").check(different=0)
+
+
+def test_a_damaged_thread_does_not_stop_the_others(world):
+    saver = InMemorySaver()
+    app = tools(world, saver)
+    run_all(app, 2)
+    get = saver.list
+
+    def list_damaged(config, **options):
+        if config["configurable"]["thread_id"] == "t0":
+            raise DamagedError("thread 't0' is damaged")
+        return get(config, **options)
+
+    saver.list = list_damaged
+    assert [each.unreadable for each in whatif(app, ["t0", "t1"])] == ["thread 't0' is damaged", ""]
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_threads_of_an_earlier_version_are_read_as_their_graph_has_them(schedule):
+    def graph(name):
+        return graph_of(Talk, f"S>a>{name}>z", **{name: lambda state: {"log": [interrupt("go on?")]}})
+
+    saver = InMemorySaver()
+    old = graph("q").compile(saver, schedule=schedule)
+    for thread in ("waits", "ended"):
+        old.invoke({"log": []}, thread_config(thread))
+    old.invoke(Command(resume="yes"), thread_config("ended"))
+    new = graph("r").compile(saver, schedule=schedule, migrate=Migration().rename_node("q", "r"))
+    for end in ("paused", "done"):  # it has gone on under the new version
+        for live in ((), "*"):
+            trials = whatif(new, ["waits", "ended"], live=live)
+            assert [(each.same, each.end) for each in trials] == [(True, end), (True, "done")]
+        assert "step 2: r led to z" in why_not(new, thread_config("ended"), "z")
+        if end == "paused":
+            new.invoke(Command(resume="yes"), thread_config("waits"))
 
 
 def test_an_entrypoint_is_not_run_by_accident(world):
