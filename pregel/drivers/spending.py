@@ -21,7 +21,7 @@ from ...checkpoint.base import RETURN
 from ...store.base import GetOp, ItemChangedError, PutOp, UnchangedOp
 from ..budgets import EVENTS, UNITS, Budget, add
 from ..errors import BudgetExceededError, format_spent
-from ..names import SPENT
+from ..names import SPENT, depth_of
 from ..run.run import Run, run_of
 from ..running import ONCE
 from ..runtime import find_server_info
@@ -176,7 +176,9 @@ class Meter:
             spent = self.spent(budget, unit)
             limit = self.limit(budget, unit)
         state, name = (budget.unit_of(unit), spent, limit), _more_name(budget, unit)
-        more = _ask_for_more(task, budget, state, f"budget {name} {_exact(limit)}")
+        # A graph inside may have a budget like this one, and the same task asks for both.
+        place = f" {depth}" if (depth := depth_of(run.ns)) else ""
+        more = _ask_for_more(task, budget, state, f"budget {name} {_exact(limit)}{place}")
         with self._lock:
             return self._note(run, {_MORE + name: more})
 
@@ -348,7 +350,7 @@ class Account(NamedTuple):
             budget, unit = empty
             spent, limit = total.get(unit, 0), _shared_limit(budget, total, unit)
             (_, per), key = self.place
-            key_of_question = f"{key} {unit} {_exact(limit)}"
+            key_of_question = f"{per} {key} {unit} {_exact(limit)}"
             more = _ask_for_more(task, budget, (unit, spent, limit), key_of_question, {per: key})
             name, raised = _MORE + unit, limit - budget.limits[unit] + more
             yield from self._change(

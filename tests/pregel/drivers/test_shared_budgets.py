@@ -116,6 +116,22 @@ def test_more_may_be_given_to_a_user(drive, store):
     assert "__interrupt__" in drive.invoke(app, EMPTY, user("ann", "4"))
 
 
+@pytest.mark.filterwarnings("ignore:node 'a' has ended without asking:stategraph.GraphWarning")
+@pytest.mark.parametrize("nested", [False, True])
+def test_budgets_with_equal_limits_ask_one_after_the_other(drive, store, nested):
+    """Of a graph and of the one inside it; of a user and of a team that are called the same."""
+    graph = chain_of(Log, a=spending(drive, 1))
+    if nested:
+        graph, budgets = chain_of(Log, graph=graph.compile(budget=Budget(usd=0, on_empty="ask"))), Budget(usd=0, on_empty="ask")
+    else:
+        budgets = [Budget(usd=0, per=per, on_empty="ask") for per in ("user", "team")]
+    app = graph.compile(checkpointer=InMemorySaver(), store=store, budget=budgets)
+    config = thread_config(user="7", team="7")
+    assert len(drive.invoke(app, EMPTY, config)["__interrupt__"]) == 1
+    assert len(drive.invoke(app, Command(resume=2.0), config)["__interrupt__"]) == 1
+    assert drive.invoke(app, Command(resume=2.0), config) == {"log": ["spent"]}
+
+
 @pytest.mark.parametrize("nested", [False, True])
 def test_several_budgets_of_a_user_count_each_call_once(drive, store, nested):
     first, second = Budget(usd=3, per="user", on_empty="ask"), Budget(usd=4, calls=9, per="user")
