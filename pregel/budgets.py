@@ -189,6 +189,26 @@ def later(old: Mapping[str, float], new: Mapping[str, float]) -> Mapping[str, fl
     return new if new.get(EVENTS, 0) >= old.get(EVENTS, 0) else old
 
 
+def is_record(value: Any) -> bool:
+    """Whether a value is a record of what was reserved or settled."""
+    return isinstance(value, dict) and isinstance(value.get(EVENTS), int)
+
+
+def rename_node(total: Mapping[str, float], old: str, new: str) -> dict[str, float]:
+    """Return a total after a node was renamed.
+
+    >>> rename_node({"usd of ask": 2, "more usd of ask per call": 1, "usd of asked": 3}, "ask", "b")
+    {'usd of b': 2, 'more usd of b per call': 1, 'usd of asked': 3}
+    """
+
+    def rename(name: str) -> str:
+        unit, _, node = name.partition(" of ")
+        is_old = node.removesuffix(" per call") == old
+        return f"{unit} of {new}{node.removeprefix(old)}" if is_old else name
+
+    return {rename(name): amount for name, amount in total.items()}
+
+
 def add(amounts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Return the sum of amounts, by unit."""
     total: dict[str, float] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import closing
@@ -21,7 +22,7 @@ from ..checkpoint.serde import Serializer
 from ..checkpoint.sql.redact import is_conninfo
 from ..graph.loader import TARGET_HELP, find_graph
 from ..pregel.app import Pregel
-from ..pregel.errors import StateGraphError
+from ..pregel.errors import StateGraphError, ThreadUndoingError
 from .cohort import save
 from .outline import Outline, outline
 from .outlook import Outlook, look
@@ -113,15 +114,17 @@ def _apply(new: Pregel[Any, Any, Any, Any], proof: Proof, asked: argparse.Namesp
     due = [verdict for verdict in proof.verdicts if verdict.kind in ("migrates", "changes")]
     if due and not is_conninfo(asked.db):
         print(f"backup: {_back_up(asked.db)}")
-    done = moved_on = 0
+    done, left = 0, Counter[str]()
     with open_saver(asked.db, Serializer(), asked.keys, write=True) as saver:
         app = new.copy({"checkpointer": saver})
         for verdict in due:
             try:
                 done += apply_migration(app, verdict)
             except CheckpointConflictError:
-                moved_on += 1
-    print(f"converted {done} threads" + (f"; {moved_on} moved on meanwhile" if moved_on else ""))
+                left["moved on meanwhile"] += 1
+            except ThreadUndoingError:
+                left["are being undone"] += 1
+    print("; ".join([f"converted {done} threads", *(f"{n} {why}" for why, n in left.items())]))
 
 
 def _back_up(path: str) -> str:

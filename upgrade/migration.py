@@ -16,23 +16,28 @@ from ..checkpoint.base import (
     INTERRUPT,
     KEPT,
     MADE_BY,
+    NULL_TASK_ID,
     RESUME,
+    RETURN,
     Checkpoint,
     CheckpointTuple,
     PendingWrite,
     coordinates,
 )
+from ..pregel import budgets
 from ..pregel.errors import InvalidGraphError, nearest
 from ..pregel.names import (
     GRAPH,
     PULL,
     PUSH,
+    SPENT,
     START,
     TASKS,
+    UNDO,
     child_ns,
     handler_name,
     is_handler,
-    is_internal,
+    is_routing,
     is_under_way,
 )
 from ..pregel.program.version import (
@@ -111,8 +116,10 @@ class Migration:
             if name == TASKS:
                 sends = value if isinstance(value, list) else [value]
                 value = [rename_send(send, old, new) for send in sends]
-            elif rename_channel(name, old, new) != name or (value == old and is_internal(name)):
+            elif is_routing(name):
                 value = rename_arrived(value, old, new)
+            if name == SPENT or (name == RETURN and budgets.is_record(value)):
+                value = budgets.rename_node(value, old, new)
             if name == KEPT and value.get("path"):
                 value = {**value, "path": _rename_path(value["path"], old, new)}
             return rename_channel(name, old, new), value
@@ -319,8 +326,11 @@ class Migration:
         # What another version has recorded since beside this checkpoint, or before at the origin of
         # a task under way, needs changes of its own.
         later = {id: find_steps(graph) for id, name, graph in pending if name == MADE_BY}
+        later.pop(NULL_TASK_ID, None)  # commands of several versions stand there in a row
         writes: list[PendingWrite] = []
         for id, name, value in pending:
+            if (id, name) == (NULL_TASK_ID, MADE_BY):
+                later[id] = find_steps(value)
             pair: Pair | None = (name, value)
             for step in steps if name == KEPT else later.get(id, steps):
                 pair = pair and step.write(*pair)
@@ -418,7 +428,8 @@ def _with_sends(
     """The same, also for what `Send`s bring along, and an input."""
 
     def convert_send(send: Any) -> Any:
-        if not isinstance(send, Send) or not isinstance(send.arg, dict):
+        known = isinstance(send, Send) and isinstance(send.arg, dict)
+        if not known or send.node == UNDO:  # what that node is given is no state
             return send
         converted = copy(send)
         converted.arg = inside(send.arg)
@@ -463,26 +474,33 @@ def _keep_ids(
     values = found.checkpoint["channel_values"]
     _, ns, _ = coordinates(found.config)
     where = found.checkpoint["id"], ns, found.metadata["step"] + 1
+    paths = ((id, value["path"]) for id, name, value in pending if name == KEPT)
+    carried = {tuple(path): id for id, path in paths if path}
     kept: list[PendingWrite] = []
     asked: dict[str, str] = {}  # the digits of a task's questions → the new ones, since the name
     # of the node is in them
 
-    def rename_questions(id: str, node: Any, before: Any) -> None:
-        old, new = (task_digits(child_ns(ns, each.name, id)) for each in (before, node))
-        asked[old] = new
+    def rename_questions(id: str, node: Any, back: Sequence[tuple[str, str]]) -> None:
+        now, name = task_digits(child_ns(ns, node.name, id)), node.name
+        for new, old in back:  # versions in between may have asked, too
+            if name == new:
+                name = old
+                asked[task_digits(child_ns(ns, name, id))] = now
 
     def keep(task: Task, node: Any, path: tuple[Any, ...]) -> None:
-        id = task_id(*where, task)
-        kept.append((id, KEPT, describe_kept(path)))
-        rename_questions(id, node, task.node)
+        id = carried.get(path, "")  # an edit, or an earlier conversion, has kept it already
+        if not id:
+            id = task_id(*where, task)
+            kept.append((id, KEPT, describe_kept(path)))
+        rename_questions(id, node, undone[""])
 
     for node in program.nodes.values():
         for each in find_under_way(found.checkpoint).values():
             if each["node"] == node.name:
-                before = _find_before(node, undone.get(each["id"], undone[""]))
-                rename_questions(each["id"], node, before)
+                back = undone.get(each["id"], undone[""])
+                rename_questions(each["id"], node, back)
                 if node.handler is not None and each["handler"] is not None:
-                    rename_questions(each["handler"], node.handler, before.handler)
+                    rename_questions(each["handler"], node.handler, back)
         before = _find_before(node, undone[""])
         if (before.name, before.identity) == (node.name, node.identity):
             continue

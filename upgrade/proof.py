@@ -295,6 +295,7 @@ def apply_migration(app: Pregel[Any, Any, Any, Any], verdict: Verdict) -> bool:
 
     Raises:
         CheckpointConflictError: a run has gone on with the thread, and has converted it.
+        ThreadUndoingError: it is being undone; it is converted when that goes on.
     """
     seen = None if verdict.kind == "breaks" else look(app, verdict.thread_id)
     found = [] if seen is None else [ns for level in seen.levels for ns in _find_changed(level)]

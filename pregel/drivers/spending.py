@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from ...checkpoint.base import RETURN
 from ...store.base import GetOp, ItemChangedError, PutOp, UnchangedOp
-from ..budgets import EVENTS, UNITS, Budget, add
+from ..budgets import EVENTS, UNITS, Budget, add, is_record
 from ..errors import BudgetExceededError, format_spent
 from ..names import SPENT, depth_of
 from ..run.run import Run, run_of
@@ -62,8 +62,7 @@ def _find_records(total: Amounts, records: Iterable[tuple[str, Any]]) -> list[Am
     """
     found = {}
     for id, value in records:
-        event = value.get(EVENTS) if isinstance(value, dict) else None
-        if isinstance(event, int) and id == effect_id(_PLACE.id, ONCE, _record_key(event)):
+        if is_record(value) and id == effect_id(_PLACE.id, ONCE, _record_key(value[EVENTS])):
             found[id] = value
     counted = total.get(EVENTS, 0)
     return [value for value in found.values() if value[EVENTS] > counted]

@@ -15,7 +15,8 @@ from zlib import crc32
 from ...channels.aggregate import concrete_type
 from ...channels.base import Channel
 from ...checkpoint.base import MADE_BY, Checkpoint, CheckpointTuple
-from ..names import GRAPH, START, TASKS, is_internal, is_under_way, trigger_name
+from .. import budgets
+from ..names import GRAPH, SPENT, START, TASKS, is_internal, is_under_way, trigger_name
 from .flow import parse_join
 from .results import is_graph
 
@@ -193,6 +194,8 @@ def rename_node(checkpoint: Checkpoint, old: str, new: str) -> Checkpoint:
         elif is_under_way(name):
             node = new if value["node"] == old else value["node"]
             value = {**value, "node": node, "send": rename_send(value["send"], old, new)}
+        elif name == SPENT:
+            value = budgets.rename_node(value, old, new)
         elif parse_join(name) is not None:
             value = rename_arrived(value, old, new)
         values[rename(name)] = value

@@ -33,7 +33,7 @@ from ...checkpoint.records import iso
 from ...checkpoint.serde import Blob
 from ...checkpoint.serde.delta import LEAST_ITEMS
 from ..clock import CLOCK
-from ..names import BY_COMMAND, GRAPH, TASKS, has_task_ids
+from ..names import BY_COMMAND, TASKS, has_task_ids
 from ..program.writes import Pair
 from ..schedule.machine import Machine
 from ..schedule.state import copy_slots
@@ -160,8 +160,7 @@ class CommitBuilder:
             writes.append((RESUME, dumps({**(task.answers or {}), **task.passed_on})))
         # Beside a checkpoint of another version, `migrate` must not convert what this one wrote.
         stands: Any = task.run.position  # type: ignore[attr-defined]
-        found = stands.found and stands.found.checkpoint
-        if found and found["id"] == stands.saved_id and GRAPH not in found["versions_seen"]:
+        if stands.found is not None and stands.is_converted:
             writes.append((MADE_BY, dumps(dict(self._settings.program.fingerprint))))
         return task.to_record(writes)
 

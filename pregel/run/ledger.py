@@ -236,7 +236,7 @@ class Ledger(dict[str, TaskRecord]):
                 stored.routed = True
             elif channel == INTERRUPT:
                 stored.interrupts = tuple(value)
-            elif channel not in (DIGEST, MADE_BY):
+            elif channel != DIGEST and (channel != MADE_BY or task_id == NULL_TASK_ID):
                 stored.wrote = True
                 if channel != NO_WRITES:
                     stored.writes.append((channel, value))

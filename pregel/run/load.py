@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from ...checkpoint.base import OF_TASK, RETURN, UNDER_WAY, UNDOING, CheckpointTuple, address
+from ...checkpoint.base import (
+    MADE_BY,
+    OF_TASK,
+    RETURN,
+    UNDER_WAY,
+    UNDOING,
+    CheckpointTuple,
+    address,
+)
 from ..errors import ThreadUndoingError
 from ..names import (
     DELIVERED,
@@ -197,7 +205,8 @@ def lost_work(
     program = machine.program
     names = set(_lost_triggers(machine, found))
     for known in stored.values():
-        names.update(c for c, _ in known.writes if c not in program.channels and c != RETURN)
+        written = {name for name, _ in known.writes} - {RETURN, MADE_BY}
+        names.update(name for name in written if name not in program.channels)
     sends = machine.channels[TASKS].get() if TASKS in machine.expiring else ()
     nodes = {send.node for send in sends if send.node not in program.nodes}
     nodes.update(_lost_slots(machine, found).values())

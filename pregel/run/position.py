@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 from ...checkpoint.base import CONTINUES, CheckpointTuple
+from ..names import GRAPH
 from ..schedule.machine import Machine
 
 
@@ -47,6 +48,14 @@ class Position:
     def at_head(self) -> bool:
         """Whether nothing has been stored after the checkpoint on which the run builds."""
         return self.saved_id == self.head
+
+    @property
+    def is_converted(self) -> bool:
+        """Whether what comes next is recorded beside a checkpoint that `migrate` has converted."""
+        found = self.found and self.found.checkpoint
+        return bool(
+            found and found["id"] == self.saved_id and GRAPH not in found["versions_seen"]
+        )
 
     def load(self, found: CheckpointTuple, head: str | None, *, in_place: bool) -> None:
         """Stand at a stored checkpoint.

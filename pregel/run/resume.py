@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...checkpoint.base import CLAIM, RESUME, TaskWrites
+from ...checkpoint.base import CLAIM, MADE_BY, RESUME, TaskWrites
 from ..errors import InvalidUpdateError, UnknownInterruptError
 from ..names import BY_COMMAND, DELIVERED, START
 from ..program.writes import Draft, Pair
@@ -209,8 +209,13 @@ def record_command(
     if not (answers or writes) or found is None:
         return
     before = ledger.command
-    # They are stored by position, where the first write stays: the new ones come after the old.
-    pairs = [*before.writes, *writes]
+    # They are stored by position, where the first write stays: the new ones come after the old, and
+    # behind the version that has written them, if it is not that of the checkpoint.
+    pairs = [*before.writes]
+    by = MADE_BY, dict(run.program.fingerprint)
+    if writes and position.is_converted and [*filter(_is_mark, pairs)][-1:] != [by]:
+        pairs.append(by)
+    pairs += writes
     record = replace(before, writes=pairs)
     # A named run is noted even without answers, so that its delivery is known if it comes again.
     if answers or run_id is not None:
@@ -229,6 +234,10 @@ def record_command(
         yield Claim(None, [encoded, *reopened], position.head or "", found.revision)
     else:
         yield Save(None, [encoded], position.saved_id or "")
+
+
+def _is_mark(pair: Pair) -> bool:
+    return pair[0] == MADE_BY
 
 
 def claim_place(run: Run) -> Effects:

@@ -37,7 +37,7 @@ from ..schedule.machine import Machine
 from ..task.ids import Carried
 from ..task.task import Task, handler_of, in_path_order
 from ..types import Command, Send, StateUpdate
-from .effects import Effect, Effects, Load, Save, Work
+from .effects import Claim, Effect, Effects, Load, Save, Work
 from .ledger import ClaimRecord, TaskRecord, describe_kept, known_only
 from .load import find_undoing, forget_lost, load_machine, lost_kinds, lost_work
 from .nested import find_made_on, load_under_way
@@ -89,6 +89,8 @@ def store_migrated(run: Run) -> Effects:
     stored, found = (yield from load_to_edit(run)), run.position.found
     if stored is not None and found is not None and found.checkpoint is not stored.checkpoint:
         pending = upcoming(run)
+        # What a run at work has recorded since, and what it records from here on, conflicts.
+        yield Claim(None, [], run.position.head or "", found.revision)
         left = OpenWork(run, pending, pending, whole=True)
         run.machine.apply_edit((), keep=pending)
         yield from cut(run, "update", [], left)

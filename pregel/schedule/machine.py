@@ -520,7 +520,9 @@ class Machine(LiveState):
         if sends:
             writes[TASKS] = [*sends, *writes.get(TASKS, ())]
         # An update is no superstep of the tasks that stay, so what triggers them does not expire.
-        expiring = self.expiring.difference(t for task in keep for t in task.node.triggers)
+        # Where another version of the graph is stored, nothing does.
+        kept = (t for task in keep for t in task.node.triggers)
+        expiring = self.expiring.difference(kept) if tasks else ()
         self._update_joins(writes, fresh, tasks, expiring, keep=keep)
         self._mark_seen(ended)
         for name in waiting.intersection(task.name for task in tasks):

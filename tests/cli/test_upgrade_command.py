@@ -14,12 +14,21 @@ from stategraph.graph.loader import find_graph
 GRAPH = """
 import operator
 from typing import Annotated, TypedDict
-from stategraph import START, StateGraph, interrupt
+from stategraph import START, StateGraph, effect, interrupt
 
 class State(TypedDict, total=False):
     log: Annotated[list, operator.add]
 
-def ask(state): return {"log": [interrupt("go?")]}
+def ask(state):
+    charge()
+    return {"log": [interrupt("go?")]}
+
+@effect("keyed")
+def refund(): raise ValueError("closed")
+
+@effect("keyed", undo=refund)
+def charge(): ...
+
 def pay(state): return {"log": ["paid"]}
 def ship(state): return {"log": ["shipped"]}
 
@@ -84,13 +93,27 @@ def test_an_old_graph_that_cannot_be_loaded_is_named(shop, capsys):
     assert "--old nowhere:app: there is no module nowhere" in capsys.readouterr().err
 
 
-def test_apply_converts_each_thread_once_after_a_backup(shop, tmp_path, capsys):
-    db, _ = shop
-    new = write(tmp_path / "new", "ask", "pay")
+def write_renamed(folder):
+    """The new version of the shop, whose node `ask` is called `approve`."""
+    new = write(folder, "ask", "pay")
     path = Path(new.rpartition(":")[0])
     text = path.read_text().replace("def ask", "def approve").replace("[ask,", "[approve,").replace('"ask"', '"approve"')
     text = text.replace(".compile()", '.compile(migrate=Migration().rename_node("ask", "approve"))')
     path.write_text("from stategraph.upgrade import Migration\n" + text)
+    return new
+
+
+def test_apply_leaves_a_thread_that_is_being_undone(shop, tmp_path, capsys):
+    db, old = shop
+    with SqliteSaver.from_conn_string(db) as saver:
+        assert find_graph(old).copy({"checkpointer": saver}).undo(thread_config("2")).interrupts
+    assert main(["upgrade", write_renamed(tmp_path / "new"), "--db", db, "--apply"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "converted 1 threads; 1 are being undone"
+
+
+def test_apply_converts_each_thread_once_after_a_backup(shop, tmp_path, capsys):
+    db, _ = shop
+    new = write_renamed(tmp_path / "new")
     assert main(["upgrade", new, "--db", db, "--apply"]) == 0
     out = capsys.readouterr().out
     assert "2 migrates" in out and "converted 2 threads" in out

@@ -19,12 +19,16 @@ from stategraph import (
     Command,
     InMemorySaver,
     InvalidGraphError,
+    Runtime,
     Send,
     StateGraph,
+    effect,
     interrupt,
     task,
 )
-from stategraph.channels import Overwrite, Topic
+from stategraph.channels import EphemeralValue, Overwrite, Topic
+from stategraph.checkpoint import CheckpointConflictError
+from stategraph.pregel.run import update_state
 from stategraph.upgrade import Migration, prove
 from stategraph.upgrade.proof import apply_migration
 
@@ -344,7 +348,150 @@ def test_an_input_that_no_node_has_taken_is_converted(schedule, saver):
     assert new.invoke(None, T)["lines"] == ["in", "q"]
 
 
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_what_commands_of_several_versions_have_brought_is_converted_each_once(schedule, saver):
+    """They stand beside the checkpoint of the first version, as another question still waits."""
+
+    class Sum(TypedDict, total=False):
+        n: Annotated[int, operator.add]
+
+    graph = graph_of(Sum, "S>q S>p S>r", **{name: asks(name) for name in "qpr"})
+    tenfold = Migration("1").map_value("n", lambda n: n * 10).to("2")
+    steps = Migration("1").map_value("n", lambda n: n * 10).to("2").map_value("n", lambda n: n * 10).to("3")
+    versions = [graph.compile(saver, version=f"{n}", migrate=m, schedule=schedule) for n, m in enumerate((None, tenfold, steps), 1)]
+    versions[0].invoke({"n": 1}, T)
+    totals = []
+    for app in versions:
+        for _ in "ab":  # each waits for an answer that does not come
+            app.invoke(Command(update={"n": 1}), T)
+        totals.append(app.get_state(T).values["n"])
+    assert totals == [3, 32, 322]
+    assert prove(versions[2]).count()["migrates"] == 1
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_what_a_run_records_while_its_thread_is_converted_is_not_left_behind(schedule, saver, monkeypatch):
+    done = []
+
+    def pay(state, runtime: Runtime):
+        interrupt("p?")
+        runtime.once("pay", done.append, 1)
+        interrupt("paid?")
+        return {"log": ["paid"]}
+
+    def graph(name, **options):
+        return graph_of(Log, f"S>p S>{name}", p=pay, **{name: asks("q")}).compile(saver, schedule=schedule, **options)
+
+    old, new = graph("q"), graph("r", migrate=Migration().rename_node("q", "r"))
+    asked = {each.value: each.id for each in old.invoke(EMPTY, T, version="v2").interrupts}
+    [verdict] = prove(new).verdicts
+    upcoming = update_state.upcoming
+
+    def read_late(run):
+        monkeypatch.undo()
+        old.invoke(Command(resume={asked["p?"]: "yes"}), T)
+        return upcoming(run)
+
+    monkeypatch.setattr(update_state, "upcoming", read_late)
+    with pytest.raises(CheckpointConflictError):
+        apply_migration(new, verdict)
+    assert apply_migration(new, verdict)
+    questions = new.get_state(T).interrupts
+    new.invoke(Command(resume={each.id: "yes" for each in questions}), T)
+    assert (len(questions), done) == (2, [1])
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_answers_given_under_a_name_in_between_count_and_what_it_has_asked_stays_open(schedule, saver):
+    def graph(name, migrate=None):
+        node = {name: lambda s: {"log": [interrupt("1?"), interrupt("2?")]}}
+        return chain_of(Log, **node).compile(saver, schedule=schedule, migrate=migrate)
+
+    graph("a").invoke(EMPTY, T)
+    graph("b", Migration().rename_node("a", "b")).invoke(Command(resume="one"), T)
+    new = graph("c", Migration().rename_node("a", "b").rename_node("b", "c"))
+    [question] = new.get_state(T).interrupts
+    assert new.invoke(Command(resume={question.id: "two"}), T)["log"] == ["one", "two"]
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_values_of_one_superstep_stay_until_it_has_ended(schedule, saver):
+    """`--apply` ends none."""
+
+    class Before(TypedDict, total=False):
+        log: Annotated[list[Any], operator.add]
+        note: Annotated[int, EphemeralValue(int)]
+
+    class After(TypedDict, total=False):
+        log: Annotated[list[Any], operator.add]
+        note: Annotated[float, EphemeralValue(float)]
+
+    def graph(state):
+        return chain_of(state, w=lambda s: {"note": 7}, q=lambda s: {"log": [s["note"], interrupt("q?")]})
+
+    graph(Before).compile(saver, schedule=schedule).invoke(EMPTY, T)
+    new = graph(After).compile(saver, schedule=schedule, migrate=Migration().map_value("note", float))
+    assert apply_migration(new, prove(new).verdicts[0])
+    assert new.invoke(Command(resume="yes"), T)["log"] == [7.0, "yes"]
+
+
 # -- names that stand for something else -----------------------------------------------------------
+
+
+def test_an_undo_goes_on_under_keys_that_are_called_like_its_parts(saver):
+    @effect("keyed")
+    def refund(item: str) -> None:
+        raise ValueError("closed")
+
+    @effect("keyed", undo=refund)
+    def buy(item: str) -> str:
+        return item
+
+    class Before(TypedDict, total=False):
+        to: str
+        effects: list[str]
+
+    class After(TypedDict, total=False):
+        who: str
+
+    old = chain_of(Before, a=lambda s: {"effects": [buy("tea")]}).compile(saver)
+    old.invoke({"to": "Ada"}, T)
+    old.undo(T)
+    new = chain_of(After, a=lambda s: {}).compile(saver, migrate=Migration().rename_key("to", "who").drop_key("effects"))
+    assert prove(new, old).count()["migrates"] == 1
+    assert new.invoke(Command(resume={"decision": "done"}), T) == {}
+    assert new.get_state(T).next == ()
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("before", ["edited", "converted"])
+def test_a_task_that_goes_on_from_an_earlier_checkpoint_follows_its_renamed_node(schedule, before, saver):
+    calls = []
+
+    @task
+    def pay(amount: int) -> int:
+        calls.append(amount)
+        return amount
+
+    def ask(state):
+        return {"log": [pay(7).result(), *asks("q")(state)["log"]]}
+
+    def graph(name):
+        return graph_of(Log, f"S>p S>{name}", p=asks("p"), **{name: ask})
+
+    old = graph("q").compile(saver, schedule=schedule)
+    old.invoke(EMPTY, T)
+    if before == "edited":
+        old.update_state(T, EMPTY, as_node="p")
+    else:
+        between = graph("r").compile(saver, schedule=schedule, migrate=Migration().rename_node("q", "r"))
+        assert apply_migration(between, prove(between).verdicts[0])
+    steps = Migration().rename_node("q", "r").rename_node("r", "z")
+    new = graph("z").compile(saver, schedule=schedule, migrate=steps)
+    assert prove(new).count()["migrates"] == 1
+    questions = new.get_state(T).interrupts
+    assert ("q", "yes") in new.invoke(Command(resume={each.id: "yes" for each in questions}), T)["log"]
+    assert calls == [7]
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
@@ -418,10 +565,18 @@ def test_two_nodes_change_names(schedule, saver):
 def test_a_value_that_is_the_name_of_a_renamed_node_stays(saver):
     class Word(TypedDict, total=False):
         word: str
+        other: str
+
+    @task
+    def find() -> str:
+        return "ask"
+
+    def ask(state):
+        return {"other": find().result() + interrupt("q?")}
 
     def graph(name):
-        return graph_of(Word, f"S>w S>{name}", w=lambda s: {"word": "ask"}, **{name: lambda s: interrupt("q?")})
+        return graph_of(Word, f"S>w S>{name}", w=lambda s: {"word": "ask"}, **{name: ask})
 
     graph("ask").compile(saver).invoke({"word": ""}, T)
     new = graph("approve").compile(saver, migrate=Migration().rename_node("ask", "approve"))
-    assert new.invoke(Command(resume={}), T)["word"] == "ask"
+    assert new.invoke(Command(resume="?"), T) == {"word": "ask", "other": "ask?"}

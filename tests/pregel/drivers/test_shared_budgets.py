@@ -23,6 +23,8 @@ from stategraph import (
 from stategraph.store import InMemoryStore
 from stategraph.store.postgres import PostgresStore
 from stategraph.store.sqlite import SqliteStore
+from stategraph.upgrade import Migration, prove
+from stategraph.upgrade.proof import apply_migration
 from stategraph.workers import Queue
 
 postgres = cluster.emptied
@@ -73,6 +75,25 @@ def test_a_budget_of_a_node_counts_its_tasks_and_graphs_inside():
     with pytest.raises(BudgetExceededError):
         app.invoke(EMPTY, CONFIG)
     assert app.get_spent(CONFIG)["usd"] == 3
+
+
+@pytest.mark.parametrize("apply", [False, True])
+def test_a_budget_of_a_node_goes_on_under_its_new_name(local_saver, apply):
+    def graph(name, **options):
+        def spend(state, runtime: Runtime):
+            runtime.spend(usd=1)
+
+        builder = chain_of(Log, **{name: spend}).add_edge(name, name)
+        return builder.compile(local_saver, budget=Budget(usd=2, node=name), **options)
+
+    with pytest.raises(BudgetExceededError):
+        graph("a").invoke(EMPTY, CONFIG)
+    new = graph("b", migrate=Migration().rename_node("a", "b"))
+    if apply:
+        assert apply_migration(new, prove(new).verdicts[0])
+    with pytest.raises(BudgetExceededError):
+        new.invoke(None, CONFIG)
+    assert new.get_spent(CONFIG)["usd"] == 2
 
 
 def test_a_call_may_have_a_budget(drive, local_saver):
