@@ -174,7 +174,7 @@ def pytest_collection_modifyitems(config, items):
         places = item.callspec.indices if hasattr(item, "callspec") else {}
         if "drive" in places and len(places) > 1 and sum(places.values()) % 2:
             item.add_marker(pytest.mark.trial)
-        if "drive" in places:
+        if places.keys() & {"drive", "database"}:
             is_trial = item.get_closest_marker("trial") is not None
             combinations.setdefault((item.parent.nodeid, item.originalname, is_trial), []).append(item)
         if item.get_closest_marker("clock") and item.config.pluginmanager.hasplugin("rerunfailures"):
