@@ -282,7 +282,8 @@ class BaseCheckpointSaver(Closable):
         namespace.
 
         The remaining checkpoints can be read and resumed as before. The history of a nested graph
-        that one task ran is deleted with the enclosing checkpoint.
+        that one task ran is deleted with the enclosing checkpoint. Of a memory
+        (`checkpointer=True`) what it was at each remaining checkpoint around it stays, too.
 
         Args:
             thread_ids: None for all threads.

@@ -468,7 +468,7 @@ class InMemorySaver(BuiltinSaver):
                 self._prune_thread(thread_id, limits)
 
     def _prune_thread(self, thread_id: str, limits: RetentionLimits) -> None:
-        kept: dict[str, Collection[str]] = {}
+        kept: dict[str, Mapping[str, int]] = {}
         chains = self._threads.get(thread_id, {})
         # Outer graphs first: what stays of a nested one depends on what stays around it.
         for name, chain in sorted(chains.items(), key=lambda each: len(each[0])):

@@ -163,10 +163,10 @@ def choose_kept(
     records: Mapping[str, ChainRecord],
     checkpoint_ns: str,
     limits: RetentionLimits,
-    kept: dict[str, Collection[str]],
+    kept: dict[str, Mapping[str, int]],
 ) -> Collection[str]:
     """The checkpoints of a namespace that stay; see `RetentionLimits.choose_kept`."""
-    made = [(record.id, record.ts) for record in records.values()]
+    made = [(record.id, record.ts, record.sequence) for record in records.values()]
 
     def origins_of(id: str) -> Collection[str]:
         return find_origins([read_state(records[id]).seen])

@@ -3,6 +3,7 @@ checkpointer."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,9 @@ from typing import Any
 
 from ..channels.base import check_kind
 from .records import CONTINUES, SLOT, UNDER_WAY, UNDOING, check_names, has_task_ids
+
+Made = tuple[str, float | str, int]
+"""The id of a checkpoint, when it was made, and its sequence among all of the checkpointer."""
 
 EVERY = 32
 """A checkpointer with a `Retention` prunes a thread at every so many commits to it."""
@@ -78,39 +82,42 @@ class RetentionLimits:
     def choose_kept(
         self,
         checkpoint_ns: str,
-        made: Sequence[tuple[str, float | str]],
-        kept: dict[str, Collection[str]],
+        made: Sequence[Made],
+        kept: dict[str, Mapping[str, int]],
         metadata_of: Callable[[str], Mapping[str, Any]],
         origins_of: Callable[[str], Iterable[str]],
     ) -> Collection[str]:
         """The ids of the checkpoints that stay in a namespace.
 
         Args:
-            made: (id, when it was made) of all, oldest first.
-            kept: namespace → the checkpoints for which graphs inside them stay. Namespaces around
-                this one come first; this one is added.
+            made: all of them, oldest first.
+            kept: namespace → the checkpoints for which graphs inside them stay, with their
+                sequences. Namespaces around this one come first; this one is added.
             metadata_of: of a checkpoint.
             origins_of: of a checkpoint; see `find_origins`.
         """
         # The newest decides: a nested graph is deleted with the last checkpoint in which it ran.
         newest = metadata_of(made[-1][0]) if made else {}
-        chosen = self._choose(checkpoint_ns, made, newest.get("parents", {}), kept)
+        parents = newest.get("parents", {})
+        chosen = {*self._choose(checkpoint_ns, made, parents, kept)}
         if chosen and UNDOING in newest:  # that reads what it undoes, and goes back
-            chosen = [id for id, _ in made]
+            chosen.update(id for id, *_ in made)
+        if not has_task_ids(checkpoint_ns):
+            chosen |= _find_memories(made, [kept.get(ns, {}) for ns in parents])
         # A resume reads the state at which tasks under way have started.
         marked = [id for id in chosen if UNDER_WAY in metadata_of(id)]
         origins = {origin for id in marked for origin in origins_of(id)}
-        staying = {*chosen, *(origins & {id for id, _ in made})}
+        staying = {id: sequence for id, _, sequence in made if id in chosen or id in origins}
         # What graphs inside tasks that go on in a later checkpoint (`CONTINUES`) have stored names
         # the checkpoint in which these tasks began.
         begun = (earlier for id in staying for earlier in metadata_of(id).get(CONTINUES, ()))
-        kept[checkpoint_ns] = {*staying, *begun}
+        kept[checkpoint_ns] = {**dict.fromkeys(begun, 0), **staying}
         return staying
 
     def _choose(
         self,
         checkpoint_ns: str,
-        made: Sequence[tuple[str, float | str]],
+        made: Sequence[Made],
         parents: Mapping[str, str],
         kept: Mapping[str, Collection[str]],
     ) -> Collection[str]:
@@ -127,7 +134,15 @@ class RetentionLimits:
             # The newest stays however old it is: the thread goes on from there.
             edge = datetime.now(UTC) - self.older_than
             left = [each for each in left[:-1] if _when(each[1]) >= edge] + [*left[-1:]]
-        return [id for id, _ in left]
+        return [id for id, *_ in left]
+
+
+def _find_memories(made: Sequence[Made], around: Iterable[Mapping[str, int]]) -> set[str]:
+    """What a memory was at each of the checkpoints around it that stay: who goes back to one of
+    these finds it."""
+    sequences = [sequence for *_, sequence in made]
+    before = (bisect_left(sequences, each) for kept in around for each in kept.values())
+    return {made[place - 1][0] for place in before if place}
 
 
 def find_origins(tables: Iterable[Mapping[str, Mapping[str, int]]]) -> set[str]:

@@ -469,7 +469,7 @@ class SqlPruner(SqlReader):
         self, session: SqlSession, namespaces: Sequence[NamespaceRow], limits: RetentionLimits
     ) -> None:
         """Prune a thread, whose namespaces are locked."""
-        kept: dict[str, Collection[str]] = {}
+        kept: dict[str, Mapping[str, int]] = {}
         # Outer graphs first: which checkpoints of a nested graph stay depends on them.
         for namespace in sorted(namespaces, key=lambda each: len(each.checkpoint_ns)):
             choose = partial(self._choose, limits, kept, namespace.checkpoint_ns)
@@ -478,7 +478,7 @@ class SqlPruner(SqlReader):
     def _choose(
         self,
         limits: RetentionLimits,
-        kept: dict[str, Collection[str]],
+        kept: dict[str, Mapping[str, int]],
         checkpoint_ns: str,
         rows: Sequence[Row],
     ) -> Collection[str]:
@@ -490,7 +490,7 @@ class SqlPruner(SqlReader):
         def metadata_of(id: str) -> Mapping[str, Any]:
             return loads(bodies[id].metadata)  # type: ignore[no-any-return]
 
-        made = [(id, body.ts) for id, body in bodies.items()]
+        made = [(row.checkpoint_id, body.ts, row.seq) for row, body in rows]
         return limits.choose_kept(
             checkpoint_ns, made, kept, metadata_of, partial(_find_origins, rows)
         )
@@ -505,7 +505,7 @@ class SqlPruner(SqlReader):
         # the inner ones.
         for namespace in reversed(found):
             rows[namespace.id] = yield from self._read_light(namespace)
-        kept: dict[str, Collection[str]] = {}
+        kept: dict[str, Mapping[str, int]] = {}
         for namespace in found:
             left = self._choose(limits, kept, namespace.checkpoint_ns, rows[namespace.id])
             if len(left) < len(rows[namespace.id]):

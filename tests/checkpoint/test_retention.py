@@ -18,7 +18,7 @@ NOW = datetime.now(UTC)
 
 def aged(*days):
     """Checkpoints of these ages in days, named by them."""
-    return [(str(each), (NOW - timedelta(days=each)).timestamp()) for each in days]
+    return [(str(each), (NOW - timedelta(days=each)).timestamp(), place) for place, each in enumerate(days, 1)]
 
 
 def kept(limits: RetentionLimits, *days):
@@ -49,11 +49,18 @@ def test_with_both_a_checkpoint_must_pass_both():
     assert kept(RetentionLimits(keep_last=1, older_than=timedelta(days=9)), 3, 2, 1) == ["1"]
 
 
+def test_a_memory_inside_stays_as_it_was_at_each_checkpoint_around_it():
+    inside = aged(9, 8, 7, 6, 5)  # 1 to 5 in the order of all
+    limits = RetentionLimits(keep_last=1)
+    assert sorted(choose(limits, "n", inside, {"": "x"}, {"": {"a": 0, "b": 3, "c": 5, "d": 9}})) == ["5", "6", "8"]
+    assert choose(limits, "n:task", inside, {"": "a"}, {"": {"a": 3}}) == {"5": 5}
+
+
 def test_a_nested_history_of_one_task_goes_with_the_checkpoint_around_it():
     inside = aged(2, 1)
-    assert not choose(RetentionLimits(), "n:task", inside, {"": "gone"}, {"": {"here"}})
-    assert choose(RetentionLimits(), "n:task", inside, {"": "here"}, {"": {"here"}})
-    assert choose(RetentionLimits(), "n", inside, {"": "gone"}, {"": {"here"}})  # a history of its own stays
+    assert not choose(RetentionLimits(), "n:task", inside, {"": "gone"}, {"": {"here": 1}})
+    assert choose(RetentionLimits(), "n:task", inside, {"": "here"}, {"": {"here": 1}})
+    assert choose(RetentionLimits(), "n", inside, {"": "gone"}, {"": {"here": 1}})  # a history of its own stays
 
 
 @pytest.mark.parametrize("wrong", [{"keep_last": -1}, {"keep_last": 0}, {}])

@@ -247,7 +247,7 @@ class Counted(TypedDict, total=False):
     log: Annotated[list[Any], add]
 
 
-def counting(drive, **options):
+def counting(drive, saver=None, **options):
     """x counts to 4; a graph with a history of its own remembers the numbers."""
     memory = chain_of(State, r=lambda _: {}).compile(checkpointer=True)
 
@@ -257,7 +257,7 @@ def counting(drive, **options):
     app = (
         chain_of(Counted, x=x)
         .add_conditional_edges("x", lambda s: "x" if s["n"] < 4 else END, ["x", END])
-        .compile(InMemorySaver())
+        .compile(saver or InMemorySaver())
     )
     assert drive.invoke(app, {"n": 1}, CONFIG, **options)["log"] == [[1], [1, 2], [1, 2, 3]]
     return app
@@ -335,6 +335,17 @@ def test_a_thread_goes_on_whose_edited_checkpoint_is_pruned(drive, kept):
     edit_once(drive, app, at(drive, app, 2))
     app.checkpointer.prune(["t"], keep_last=kept)
     assert [each[-1] for each in drive.invoke(app, None, CONFIG)["log"]] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3, 4])
+def test_at_a_checkpoint_that_stays_a_memory_is_what_it_was_there(drive, local_saver, kept):
+    """Although each turn in the memory has as many checkpoints as stay."""
+    app = counting(drive, local_saver)
+    app.checkpointer.prune(["t"], keep_last=kept)
+    assert len(drive.history(app, CONFIG)) == kept
+    oldest = drive.history(app, CONFIG)[-1]
+    assert drive.invoke(app, None, oldest.config)["log"] == [[1], [1, 2], [1, 2, 3]]
+    assert drive.invoke(app, {"n": 3}, CONFIG)["log"][3:] == [[1, 2, 3, 3]]
 
 
 # -- what does not hold yet -----------------------------------------------------------------------------------------
