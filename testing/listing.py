@@ -281,4 +281,5 @@ def threads_are_found_by_their_metadata(harness: Harness) -> None:
     assert_same(names, ["b", "a"], "threads(filter={'user': 'ann'})")
     names = [*harness.saver.threads(filter={"user": "ann", "seen": 0})]
     assert_same(names, ["a"], "threads(filter=...) of two keys")
+    harness.write("later", [("a", 1)], thread="e")  # whose checkpoint may come
     assert_same([*harness.saver.threads(filter={})], ["b", "d", "a", "c"], "threads(filter={})")

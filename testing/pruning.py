@@ -130,6 +130,25 @@ def what_stays_after_prune_reads_back_and_goes_on(harness: Harness) -> None:
     assert_same(len(harness.ids()), 2, "how many are there after prune() and one step")
 
 
+@register_check("prune", "prune", "delete_for_runs")
+def what_others_build_on_outlives_several_deletions(harness: Harness) -> None:
+    """A value stays as long as a checkpoint has it, even if the one that wrote it went long
+    before."""
+    values: dict[str, Any] = {}
+    for number in range(9):
+        values |= {"long": ["a" * 30] * (number + 5)} if number < 6 else {}
+        new = dict.fromkeys(values, 1)
+        parent = f"{number - 1}" if number else None
+        harness.put(f"{number}", values, parent=parent, new=new, run_id=f"r{number}")
+    for gone in (["r4", "r5"], ["r8"], ["r2"]):
+        harness.call("delete_for_runs", gone)
+        harness.reopen()
+        harness.shows("7", values=values)
+    harness.call("prune", ["t"], keep_last=2)
+    harness.reopen()
+    harness.shows(ids=["7", "6"], values=values)
+
+
 @register_check("prune", "prune", "commit")
 def a_commit_on_a_parent_that_was_pruned_is_complete(harness: Harness) -> None:
     """A run may hold an old checkpoint while somebody prunes; what it changed since is not

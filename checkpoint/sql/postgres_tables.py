@@ -190,7 +190,7 @@ STATEMENTS = {
     "lock_namespaces": f"{_SPACE} WHERE sha256(thread_id) = sha256($1) ORDER BY id FOR UPDATE",
     "all_namespaces": f"{_SPACE} ORDER BY id",
     "threads": (
-        "SELECT thread_id, checkpoint_ns FROM stategraph_spaces "
+        "SELECT thread_id, checkpoint_ns FROM stategraph_spaces WHERE head IS NOT NULL "
         "ORDER BY head DESC NULLS LAST, id LIMIT $1"
     ),
     "namespaces_of": f"{_SPACE} WHERE id = ANY($1::bigint[])",
@@ -231,6 +231,9 @@ STATEMENTS = {
         SELECT size, (SELECT count(*) FROM stategraph_checkpoints WHERE space = $1)
             FROM stategraph_spaces WHERE id = $1
     """,
+    "count_of": (
+        "SELECT count(*) FROM stategraph_checkpoints WHERE space = $1 AND seq = ANY($2::bigint[])"
+    ),
     "add_post": "INSERT INTO stategraph_posts (thread_id, data) VALUES ($1, $2)",
     "posts": (
         "SELECT id, data FROM stategraph_posts WHERE sha256(thread_id) = sha256($1) ORDER BY id"

@@ -33,6 +33,7 @@ from .queries import (
 from .read_rows import materialize, read_writes
 from .reader import SqlReader
 from .rows import (
+    ChannelValue,
     CheckpointBody,
     CheckpointRow,
     NamespaceRow,
@@ -66,9 +67,16 @@ def _find_origins(rows: Sequence[Row], id: str) -> set[str]:
     return find_origins(tables)
 
 
+def _long(values: Mapping[str, ChannelValue | None]) -> list[tuple[int, str]]:
+    """Return the (owner, channel) of the long ones among the values of a checkpoint."""
+    owners = ((None if each is None else each.owner, name) for name, each in values.items())
+    return [(owner, name) for owner, name in owners if owner is not None]
+
+
 def read_light(session: SqlSession, key: ThreadKey, namespace_id: int, edge: int) -> list[Row]:
     """Return a page of the checkpoints of a namespace below a sequence, newest first, without their
-    values and tables, except what these say about running tasks.
+    values and tables, except what these say about running tasks, and the long values that a
+    complete row names.
 
     Raises:
         DamagedError: they are not what was written.
@@ -79,7 +87,8 @@ def read_light(session: SqlSession, key: ThreadKey, namespace_id: int, edge: int
             raise key.damage_error("the index leads to checkpoints of another thread")
         body = unpack_body(key, row)
         slots = {name: seen for name, seen in body.seen.items() if name.startswith(SLOT)}
-        light = body._replace(values={}, versions={}, seen=slots, parent_writes=())
+        long = {name: body.values[name] for _, name in _long(body.values) if row.link is None}
+        light = body._replace(values=long, versions={}, seen=slots, parent_writes=())
         found.append((row._replace(body=b""), light))
     return found
 
@@ -121,9 +130,12 @@ class Pruning:
         self._metadata = [body.metadata for _, body in staying]
         # Checkpoints that stay and may build on some that go.
         self._roots = [row for row, _ in staying if self._is_root(row)]
-        # The (owner, channel) of values that stay although their checkpoints go, since others build
-        # on them.
+        # The (owner, channel) of values that stay although their checkpoints go, or are gone, since
+        # others build on them; and of those by which they are found. What stays and builds on a
+        # complete row needs no others than that.
         self._needed: set[tuple[int, str]] = set()
+        complete = (body for row, body in staying if row.link is None)
+        self._named = {each for body in complete for each in _long(body.values)}
         self._newest = rows[-1][0]
         self._last = self._newest.seq
         self._has_begun = False
@@ -150,6 +162,12 @@ class Pruning:
                 raise self._key.damage_error(f"{size - there} of its checkpoints are missing")
             self._has_begun = True
         self._add_new(session)
+        # Another has deleted some. Were they to stay, values may be needed that were not before.
+        if namespace.size < len(self._staying) + len(self._going):
+            ((left,),) = session.rows("count_of", namespace.id, [*self._staying])
+            if left < len(self._staying):
+                self._going.clear()
+                return
         self.drop(session, namespace, AT_ONCE)
 
     def drop(self, session: SqlSession, namespace: NamespaceRow, most: int) -> None:
@@ -160,6 +178,10 @@ class Pruning:
         roots, self._roots = self._roots, []
         for root in roots:
             self._free(session, root, gone)
+        if self._named:  # statements do not take an empty list of pairs
+            chains = session.rows("value_chains", namespace.id, sorted(self._named))
+            self._needed.update(chains)
+            self._named.clear()
         for row in block:
             self._keep_parent_writes(session, row, gone)
         id, owners = namespace.id, [row.seq for row in block]
@@ -217,10 +239,7 @@ class Pruning:
         if row is None:
             return  # another session has deleted it
         state, body = materialize(self._key, read_chain(session, row))
-        owners = [(v.owner, name) for name, v in state.values.items() if v.owner is not None]
-        # Statements do not take an empty list of pairs.
-        if owners:
-            self._needed.update(session.rows("value_chains", self._namespace_id, sorted(owners)))
+        self._named.update(_long(state.values))
         parent, is_left = row.parent_id, row.parent_id in self._kept
         # Its parent still exists, and is deleted later or stored again.
         is_replaced = parent is not None and parent == self._replaced

@@ -143,7 +143,10 @@ STATEMENTS = {
     "namespaces": f"{SPACE} WHERE thread_id = ? ORDER BY id",
     "lock_namespaces": f"{SPACE} WHERE thread_id = ? ORDER BY id",
     "all_namespaces": f"{SPACE} ORDER BY id",
-    "threads": "SELECT thread_id, checkpoint_ns FROM spaces ORDER BY head DESC, id LIMIT ?",
+    "threads": (
+        "SELECT thread_id, checkpoint_ns FROM spaces WHERE head IS NOT NULL "
+        "ORDER BY head DESC, id LIMIT ?"
+    ),
     "namespaces_of": f"{SPACE} WHERE id IN (SELECT value FROM json_each(?))",
     "stored_bytes": " + ".join(
         f"(SELECT coalesce(sum(length({data})), 0) FROM {table} "
@@ -191,6 +194,10 @@ STATEMENTS = {
         "SELECT size, (SELECT count(*) FROM checkpoints WHERE space = spaces.id) FROM spaces "
         "WHERE id = ?"
     ),
+    "count_of": """
+        SELECT count(*) FROM checkpoints
+        WHERE space = ? AND seq IN (SELECT value FROM json_each(?))
+    """,
     "move_head": """
         UPDATE spaces SET head = ?, head_id = ?, stamp = 0, size = size + 1,
             labelled = CASE WHEN labelled IS head THEN ? END

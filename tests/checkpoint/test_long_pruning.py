@@ -239,6 +239,30 @@ def test_two_that_prune_at_once(tmp_path, in_steps, monkeypatch):
         grow(saver, Random(1), 5)
 
 
+def test_what_was_to_stay_is_deleted_meanwhile(tmp_path, in_steps, monkeypatch):
+    """What builds on it keeps its values."""
+    with (
+        SqliteSaver.from_conn_string(str(tmp_path / "t.db"), synchronous="off") as saver,
+        SqliteSaver.from_conn_string(str(tmp_path / "t.db"), synchronous="off") as other,
+    ):
+        for _ in range(6):
+            graph(saver).invoke({"n": 3}, on())
+        head, whole = graph(saver).get_state(on()), on(checkpoint_ns="")
+        size = len([*saver.list(whole)])
+
+        def work(number):
+            if 15 < len([*other.list(whole)]) < size:
+                monkeypatch.setattr(pruner_module, "LONG", 10**9)
+                other.prune(["t"])
+                monkeypatch.setattr(pruner_module, "LONG", 0)
+
+        steps(monkeypatch, work)
+        saver.prune(["t"], keep_last=15)
+    with SqliteSaver.from_conn_string(str(tmp_path / "t.db"), synchronous="off") as saver:
+        assert [state.values for state in graph(saver).get_state_history(on())] == [head.values]
+        graph(saver).invoke({"n": 3}, on())
+
+
 def test_a_damaged_long_thread_is_reported_and_kept(tmp_path, in_steps):
     with SqliteSaver.from_conn_string(str(tmp_path / "t.db"), synchronous="off") as saver:
         for thread in "abc":

@@ -200,7 +200,7 @@ def keyframe_misses_a_key(stack: ExitStack):
 @bug("calls_on_savers")
 def prune_drops_bases(stack: ExitStack):
     """Pruning drops values on which others build."""
-    real = pruning.Pruning._free
+    real = pruning.Pruning.drop
 
     class Blind:
         def __init__(self, session):
@@ -212,7 +212,7 @@ def prune_drops_bases(stack: ExitStack):
         def __getattr__(self, name):
             return getattr(self.session, name)
 
-    swap(stack, pruning.Pruning, "_free", lambda self, session, *args: real(self, Blind(session), *args))
+    swap(stack, pruning.Pruning, "drop", lambda self, session, *args: real(self, Blind(session), *args))
 
 
 @bug("calls_on_savers")
