@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from copy import deepcopy
 from datetime import timedelta
 from functools import partial
-from itertools import islice
+from itertools import islice, starmap
 from operator import attrgetter, itemgetter
 from typing import Any, cast
 
@@ -162,8 +162,9 @@ class InMemorySaver(BuiltinSaver):
                 found = iter(sorted((each for _, part in fitting for each in part), key=by_age))
             else:
                 found = merge_newest(fitting)
-            chosen = tuple(islice(found, limit))
-        return map(partial(self._read, self._choose_lists(limit)), chosen)
+            # As of one moment: who prunes meanwhile takes the writes beside a checkpoint, too.
+            chosen = [(each, self._find_beside(*each)) for each in islice(found, limit)]
+        return starmap(partial(self._decode, self._choose_lists(limit)), chosen)
 
     def threads(self, *, filter: Mapping[str, Any] | None = None) -> Iterator[str]:
         """The ids of all threads, the most recently used first; see
@@ -233,11 +234,6 @@ class InMemorySaver(BuiltinSaver):
             raise ValueError(f"before must name a checkpoint of the thread, got {wanted!r}")
         return record.sequence
 
-    def _read(self, lists: ListDecoder, found: Found) -> CheckpointTuple:
-        with self._lock:
-            beside = self._find_beside(*found)
-        return self._decode(lists, found, beside)
-
     def _find_beside(
         self, thread_id: str, checkpoint_ns: str, record: ChainRecord
     ) -> Sequence[Sequence[TaskWrites]]:
@@ -297,16 +293,31 @@ class InMemorySaver(BuiltinSaver):
 
     def _commit_all(self, commits: Sequence[Commit]) -> None:
         thread_id = commits[0].thread_id
-        chains = self._threads.get(thread_id, {})
-        before = {name: [*chain.records] for name, chain in chains.items()}
+        posts = {**self._posts.get(thread_id, {})}
         try:
             for commit in commits:
                 self._commit(commit)
         except BaseException:  # Ctrl-C, too
-            chains = self._threads.get(thread_id, {})
-            for name in {commit.checkpoint_ns for commit in commits} & chains.keys():
-                self._keep_only(thread_id, name, before.get(name, ()))
+            for commit in commits:
+                self._take_back(commit)
+            if posts:
+                self._posts[thread_id] = posts
             raise
+
+    def _take_back(self, commit: Commit) -> None:
+        """Undo what was stored of a commit."""
+        chain = self._chain(commit.thread_id, commit.checkpoint_ns)
+        if chain is None:
+            return
+        for id, own in (commit.parent_id, commit.writes), (commit.id, commit.carried):
+            beside = chain.writes.pop(id or "", ())
+            for each in beside:
+                if each is not own:
+                    chain.record(id or "", each)
+        # Another run may have come to the same, under the same id.
+        own_ids = {id for id, each in chain.records.items() if each.metadata is commit.metadata}
+        others = chain.records.keys() - own_ids
+        self._keep_only(commit.thread_id, commit.checkpoint_ns, others)
 
     def _commit(self, commit: Commit) -> None:
         """Store one superstep, with the lock held."""

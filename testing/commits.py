@@ -103,12 +103,13 @@ def commits_of_several_namespaces_are_stored_together(harness: Harness) -> None:
     harness.shows(ns="memory", head="m2", values={"a": "m2"})
     harness.shows("m1", ns="memory", values={"a": "m1"})
     late = memory.prepare("m3", a="m3")
+    late.writes = [memory.task("task", [("a", "m3")])]
     whole.head = "1"
     assert_raises(
         CheckpointConflictError, harness.call, "commit", [late, whole.prepare("3", parent="1", a=3)]
     )
     harness.shows(head="2")
-    harness.shows(ns="memory", head="m2")
+    harness.shows(ns="memory", head="m2", pending=[])
 
 
 @register_check("commit")

@@ -145,6 +145,19 @@ def test_prune_lets_go_of_what_it_drops(desk):
     assert [desk.values(id)["a"] for id in desk.ids()] == [10, 9, 8, 7]
 
 
+def test_a_list_that_is_read_while_others_prune_is_as_of_one_moment(desk):
+    for id in ("1", "2", "3"):
+        desk.put(id, {"a": id})
+        desk.write(id, [("a", id)])
+    listed = desk.saver.list(CONFIG)
+    next(listed)
+    desk.call("prune", ["t"])
+    assert [(found.checkpoint["id"], found.pending_writes) for found in listed] == [
+        ("2", [("task", "a", "2")]),
+        ("1", [("task", "a", "1")]),
+    ]
+
+
 def held(saver):
     """The ids of all records that can be reached from the saver."""
     waiting = [r for spaces in saver._threads.values() for space in spaces.values() for r in space.records.values()]
