@@ -227,7 +227,8 @@ class LocalStore(BaseStore, ABC):
 
     @abstractmethod
     def _touch(self, row: ItemRow, expires: float) -> None:
-        """Let a row that was just read live until `expires`."""
+        """Let a row that was just read live until `expires`, if it would not live longer: others
+        may have put or read it meanwhile, and their clocks may differ."""
 
     @abstractmethod
     def _sweep(self, now: float) -> int:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import GenericAlias
 from typing import Any, ClassVar, TypeVar
 
@@ -238,8 +238,12 @@ class SqliteCache(BaseCache):
     def _max_threads(self) -> int:
         return 1  # there is one connection
 
-    def _transaction(self, write: bool) -> AbstractContextManager[Any]:
-        return self._database.session(write, self._lock)
+    @contextmanager
+    def _transaction(self, write: bool) -> Iterator[None]:
+        self._database.check_process()  # before the lock: see `Database.is_inherited`
+        # The lock by `with`: Ctrl-C as the session takes it or ends would leave it taken for ever.
+        with self._lock, self._database.session(write):
+            yield
 
 
 def _place(key: FullKey) -> tuple[bytes, bytes]:

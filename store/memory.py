@@ -109,7 +109,8 @@ class InMemoryStore(LocalStore):
             del self._rows[namespace], self._spaces[place]
 
     def _touch(self, row: ItemRow, expires: float) -> None:
-        number, _ = self._rows[row.namespace][row.key]
+        number, found = self._rows[row.namespace][row.key]
+        expires = max(expires, found.expires or 0)
         self._change(row.namespace, row.key, (number, replace(row, expires=expires)))
 
     async def _amatching(self, lookup: Lookup) -> list[ItemRow]:

@@ -103,7 +103,7 @@ _NAMESPACES = (
 )
 # A DELETE does not wait for a row that another transaction is about to insert, so rows' own locks
 # do not keep batches apart. Who writes several places first takes the locks of all of them, in one
-# order; who puts one, that one's, shared.
+# order; who puts or deletes one, that one's, shared.
 _CLASS = "'stategraph_items'::regclass::oid::integer"
 _LOCK = f"SELECT pg_advisory_xact_lock({_CLASS}, place::integer) FROM unnest($1::bigint[]) AS place"
 _PUT = f"""
@@ -124,8 +124,13 @@ _PUT = f"""
         vectors = excluded.vectors
 """
 _RESERVE = "SELECT nextval('stategraph_puts') FROM generate_series(1, $1)"
-_DELETE = f"DELETE FROM stategraph_items WHERE {_NAMED}"
-_TOUCH = f"UPDATE stategraph_items SET expires = $3 WHERE {_NAMED} AND ttl = $4"
+_DELETE = f"""
+    DELETE FROM stategraph_items USING pg_advisory_xact_lock_shared({_CLASS}, $3::bigint::integer)
+    WHERE {_NAMED}
+"""
+_TOUCH = (
+    f"UPDATE stategraph_items SET expires = greatest(expires, $3) WHERE {_NAMED} AND ttl = $4"
+)
 _SWEEP = """
     DELETE FROM stategraph_items
     WHERE seq IN (SELECT seq FROM stategraph_items WHERE expires <= $1 FOR UPDATE SKIP LOCKED)
@@ -376,7 +381,7 @@ class PostgresStore(SqlStore):
         self._wire.later(_PUT, *self._values(row), now, seq, lock)
 
     def _delete(self, namespace: Namespace, key: str) -> None:
-        self._wire.later(_DELETE, encode_namespace(namespace), key)
+        self._wire.later(_DELETE, encode_namespace(namespace), key, _lock_of(namespace, key))
 
     def _touch(self, row: ItemRow, expires: float) -> None:
         self._wire.run(_TOUCH, encode_namespace(row.namespace), row.key, expires, row.ttl)

@@ -73,7 +73,9 @@ _PUT = """
     ), ?4), ?5, ?6, ?7, ?8, ?9)
 """
 _DELETE = "DELETE FROM store_items WHERE namespace = ? AND key = ?"
-_TOUCH = "UPDATE store_items SET expires = ? WHERE namespace = ? AND key = ? AND ttl = ?"
+_TOUCH = (
+    "UPDATE store_items SET expires = max(expires, ?) WHERE namespace = ? AND key = ? AND ttl = ?"
+)
 _SWEEP = "DELETE FROM store_items WHERE expires <= ?"
 
 
@@ -213,8 +215,12 @@ class SqliteStore(SqlStore):
     @property
     def path(self) -> str | None:
         """The absolute path of the file; None for a database in memory."""
+        database = self._database
         with self._lock:
-            return self._database.path()
+            try:
+                return database.path()
+            except database.error as error:
+                raise database.refusal(error) from error
 
     def setup(self) -> None:
         """Do nothing: the tables exist since the store was opened. Kept for programs that call
@@ -259,7 +265,7 @@ class SqliteStore(SqlStore):
 
     def index_fields(self, namespace: Namespace) -> None:
         """See `LocalStore.index_fields`."""
-        with self._database.session(True, self._lock):
+        with self._lock, self._database.session(True):
             ((version,),) = self._database.execute(_VERSION).fetchall()
             if tuple(map(int, version.split("."))) < _LOOKUP_VERSION:
                 return
@@ -279,7 +285,8 @@ class SqliteStore(SqlStore):
         """
 
     def _ask(self, text: str, values: Sequence[Any]) -> list[Any]:
-        with self._database.session(False, self._lock):
+        self._database.check_process()  # before the lock: see `Database.is_inherited`
+        with self._lock, self._database.session(False):
             return self._rows(text, *values)
 
     def _rows(self, text: str, *values: Any) -> list[Any]:

@@ -298,11 +298,9 @@ class Database:
         """Return whether SQLite has ended the open transaction by itself."""
         return not self.connection.in_transaction
 
-    def session(
-        self, write: bool, lock: AbstractContextManager[Any] = NO_LOCK
-    ) -> AbstractContextManager[Any]:
-        """Return a transaction that holds a lock."""
-        return Session(self, write, lock)
+    def session(self, write: bool) -> AbstractContextManager[Any]:
+        """Return a transaction."""
+        return Session(self, write, NO_LOCK)
 
     @property
     def is_inherited(self) -> bool:

@@ -2,7 +2,9 @@
 
 import os
 import sqlite3
+import sys
 import threading
+from contextlib import closing
 
 import pytest
 from kit.graphs import CONFIG, thread_config
@@ -97,6 +99,39 @@ USES = {
     SqliteStore: lambda store: store.get(("a",), "b"),
     SqliteCache: lambda cache: cache.get([(("a",), "b")]),
 }
+
+
+@pytest.mark.parametrize("kind", [SqliteStore, SqliteCache])
+def test_an_interrupt_at_any_call_leaves_it_usable_for_other_threads(kind):
+    """Python looks for Ctrl-C as a function begins, and as one of C's has ended."""
+    with closing(kind(":memory:")) as opened:
+        at = 0
+        while interrupt_at(at := at + 1, lambda: USES[kind](opened)):
+            other = threading.Thread(target=USES[kind], args=(opened,), daemon=True)
+            other.start()
+            other.join(5)
+            assert not other.is_alive(), f"after call {at}"
+        assert at > 10
+
+
+def interrupt_at(number, function):
+    """Whether Ctrl-C came, at that call inside a function."""
+    left = [number]
+
+    def count(_frame, event, _arg):
+        left[0] -= event in ("call", "c_return")
+        if left[0] == 0:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    sys.setprofile(count)
+    try:
+        function()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
 
 
 @pytest.mark.parametrize("kind", USES)

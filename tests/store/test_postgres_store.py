@@ -335,6 +335,21 @@ def test_a_batch_of_deletes_is_done_whole_before_or_after_puts(store, postgres, 
     assert found_keys(store) in outcomes
 
 
+def test_a_delete_comes_before_or_after_a_batch_with_a_condition(store, postgres):
+    """It comes when the batch has found its condition true, and has not written yet: what was read is not what goes."""
+    store.batch([PutOp(A, "0", {}), PutOp(A, "x", {"n": 1})])
+    with psycopg.connect(postgres, autocommit=True) as watch, ThreadPoolExecutor(2) as pool:
+        with psycopg.connect(postgres) as other:
+            other.execute("SELECT FROM stategraph_items WHERE key = '0' FOR UPDATE")
+            change = [UnchangedOp(A, "x", {"n": 1}), PutOp(A, "0", {}), PutOp(A, "x", {"n": 2})]
+            update = pool.submit(store.batch, change)
+            wait_until(lambda: waiting(watch) == 1)
+            delete = pool.submit(store.delete, A, "x")
+            wait_until(lambda: waiting(watch) == 2 or delete.done())
+        update.result(), delete.result()
+    assert found_keys(store) == ["0"]
+
+
 def waiting(watch: psycopg.Connection[Any]):
     """How many sessions wait for a lock."""
     return watch.execute("SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted").fetchone()[0]  # type: ignore[index]

@@ -705,6 +705,14 @@ def test_only_the_page_that_was_read_is_refreshed(store, clock):
     assert keys(store.search(("n",))) == ["b"]
 
 
+def test_a_read_by_a_machine_whose_clock_is_slow_shortens_no_life(store, clock):
+    store.put(A, "k", {}, ttl=2)
+    clock.wait(-1)
+    assert store.get(A, "k") is not None
+    clock.wait(2.5)
+    assert store.get(A, "k") is not None
+
+
 def test_puts_sweep_now_and_then(make, clock):
     store = make(ttl={"sweep_interval_minutes": 5})
     store.put(A, "k", {}, ttl=1)
