@@ -136,9 +136,8 @@ class Stream:
         put = self._put if deadline is None else deadline.fence(self._put)
         form = graph.output_form(self._envelope.typed)
         stream = Stream(self.modes, self._envelope, put, graph.program.stream, ns, form)
-        stream._sent = (
-            self._sent
-        )  # a message shown inside is not shown again when the parent returns it
+        # A message that was shown inside is not shown again when the parent returns it.
+        stream._sent = self._sent
         return stream
 
     def emit(self, mode: StreamMode, data: Any) -> None:
@@ -181,13 +180,8 @@ class Stream:
         sleeps."""
         if "values" in self.modes:
             state = snapshot(machine.output(self.keys))
-            self.emit(
-                "values",
-                {
-                    **(state if isinstance(state, dict) else {}),
-                    **show_pause(task.interrupts, task.wake_at),
-                },
-            )
+            values = state if isinstance(state, dict) else {}
+            self.emit("values", {**values, **show_pause(task.interrupts, task.wake_at)})
 
     def preview(self, machine: Machine, writes: Sequence[tuple[str, Any]]) -> None:
         """Show the state with the writes of tasks that finished beside a paused one."""
@@ -248,9 +242,7 @@ class Stream:
         if "messages" in self.modes:
             self._messages(task)
         if "updates" in self.modes:
-            chunk = {
-                task.name: updates_of(task.writes, self._shown, bare=isinstance(self.keys, str))
-            }
+            chunk = {task.name: self._updates(task.writes)}
             if task.restored:
                 chunk[METADATA] = {"cached": True}
             self.emit("updates", chunk)
@@ -271,8 +263,20 @@ class Stream:
     def posted(self, writes: Sequence[tuple[str, Any]]) -> None:
         """Show that the run has taken a post."""
         if "updates" in self.modes:
-            bare = isinstance(self.keys, str)
-            self.emit("updates", {POST: updates_of(writes, self._shown, bare=bare)})
+            self.emit("updates", {POST: self._updates(writes)})
+
+    def _updates(self, writes: Sequence[tuple[str, Any]]) -> Any:
+        """What was written, as `updates` shows it: a dict; one dict per write if a key was written
+        twice; None for nothing. Where a single channel is shown, values without their key."""
+        returned = [snapshot(value) for key, value in writes if key == RETURN]
+        pairs = [(key, snapshot(value)) for key, value in writes if key in self._shown]
+        if returned or (pairs and isinstance(self.keys, str)):
+            values = returned or [value for _, value in pairs]
+            return values[0] if len(values) == 1 else values
+        if not pairs:
+            return None
+        update = dict(pairs)
+        return update if len(update) == len(pairs) else [{key: value} for key, value in pairs]
 
     def breakpoint(self) -> None:
         """Show that the run stops at a breakpoint."""
@@ -342,22 +346,6 @@ def task_metadata(task: Task) -> dict[str, Any]:
     metadata = {**task.run.settings.config.get("metadata", {}), **task.node.metadata}
     tags = [*task.run.settings.config.get("tags", ()), *task.node.tags]
     return {**metadata, "tags": tags} if tags else metadata
-
-
-def updates_of(
-    writes: Iterable[tuple[str, Any]], shown: Container[str], *, bare: bool = False
-) -> Any:
-    """What a task wrote, as `updates` shows it: a dict; one dict per write if a key was written
-    twice; None for nothing. With `bare`, values without their key."""
-    returned = [snapshot(value) for key, value in writes if key == RETURN]
-    pairs = [(key, snapshot(value)) for key, value in writes if key in shown]
-    if returned or (bare and pairs):
-        values = returned or [value for _, value in pairs]
-        return values[0] if len(values) == 1 else values
-    if not pairs:
-        return None
-    update = dict(pairs)
-    return update if len(update) == len(pairs) else [{key: value} for key, value in pairs]
 
 
 def result_of(writes: Iterable[tuple[str, Any]], shown: Container[str]) -> dict[str, Any]:
