@@ -282,12 +282,7 @@ class BarrierTransition:
         """Return the work that was pending and late before this step ended."""
         if join.channel not in self.left_joins:
             return barrier_of(self.machine, join).late
-        triggers, own = self.machine.program.triggers, (join.target,)
-        sends = self.waiting_sends.items()
-        return frozenset([
-            *(name for name in self.staying if tuple(triggers.get(name, ())) != own),
-            *(place for place, send in sends if send.node != join.target),
-        ])  # fmt: skip
+        return _work_beside(self.machine, join, self.staying, self.waiting_sends)
 
     def _find_late_sends(self, before: Late, tasks: set[int], sends: Sequence[Any]) -> set[int]:
         found = {place for place, old in enumerate(self.kept_sends) if old in before}
@@ -416,16 +411,30 @@ def _store_waves(
         channel = _barrier(find_channel(machine, fresh, join.channel)).copy()
         channel.open()
         fresh.put(join.channel, channel)
-    pending, sends = find_pending(machine, fresh), find_sends(machine, fresh)
-    triggers = machine.program.triggers
+    pending = find_pending(machine, fresh)
+    sends = dict(enumerate(find_sends(machine, fresh)))
     for join in flow_of(machine).joins:
         channel = _barrier(find_channel(machine, fresh, join.channel))
         late = late_by[join.channel]
         if channel.opened and machine.open is None:
-            own = (join.target,)
-            others = [place for place, send in enumerate(sends) if send.node != join.target]
-            late = frozenset([*(name for name in pending if triggers[name] != own), *others])
+            late = _work_beside(machine, join, pending, sends)
         if late != channel.late:
             channel = channel.copy()
             channel.late = late
             fresh[join.channel] = channel
+
+
+def _work_beside(
+    machine: LiveState, join: Join, pending: Iterable[str], sends: Mapping[int, Any]
+) -> Late:
+    """Return the pending work that makes another node run than the target of a join.
+
+    Args:
+        pending: the triggers.
+        sends: by their places.
+    """
+    triggers = machine.program.triggers
+    return frozenset([
+        *(name for name in pending if triggers.get(name) != (join.target,)),
+        *(place for place, send in sends.items() if send.node != join.target),
+    ])  # fmt: skip
