@@ -22,7 +22,6 @@ from ..errors import ThreadUndoingError
 from ..names import (
     DELIVERED,
     GRAPH,
-    TASKS,
     UNDO,
     has_task_ids,
     is_routing,
@@ -207,8 +206,7 @@ def lost_work(
     for known in stored.values():
         written = {name for name, _ in known.writes} - {RETURN, MADE_BY}
         names.update(name for name in written if name not in program.channels)
-    sends = machine.channels[TASKS].get() if TASKS in machine.expiring else ()
-    nodes = {send.node for send in sends if send.node not in program.nodes}
+    nodes = {send.node for send in machine.pending_sends() if send.node not in program.nodes}
     nodes.update(_lost_slots(machine, found).values())
     return sorted({_where_to(name) for name in names} | {f"node {name!r}" for name in nodes})
 

@@ -169,7 +169,7 @@ class BarrierTransition:
         self.kept_sends: list[int] = []
         if added:
             self.staying.update(name for name in machine.expiring if name != TASKS)
-            self.kept_sends = list(range(len(find_sends(machine, {}))))
+            self.kept_sends = list(range(len(machine.pending_sends())))
         elif open_ is not None:
             self.kept_sends = [*self.waiting_sends]
             self.staying |= {
@@ -299,11 +299,8 @@ class BarrierTransition:
 
     def _led_again(self, send: Any, before: Late) -> bool:
         """Whether an edit leads again to Sends that were late."""
-        old = [
-            place
-            for place, each in enumerate(find_sends(self.machine, {}))
-            if each.node == send.node
-        ]
+        pending = enumerate(self.machine.pending_sends())
+        old = [place for place, each in pending if each.node == send.node]
         return bool(old) and before.issuperset(old)
 
 

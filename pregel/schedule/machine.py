@@ -619,7 +619,7 @@ class Machine(LiveState):
 
         # What is pending already.
         nodes, carried = self.program.nodes, dict(self.carried)
-        sends = list(self.channels[TASKS].get()) if TASKS in self.expiring else []
+        sends = self.pending_sends()
         triggers: list[str] = []
         places: dict[str, str | int] = {}  # id → the trigger, or the place of the Send, behind it
         writes: list[Pair] = []
@@ -661,9 +661,8 @@ class Machine(LiveState):
         nothing expires, and no step is taken."""
         fresh = no_changes()
         found = group_by_channel(writes)
-        if TASKS in found and TASKS in self.expiring:
-            # Sends that wait already keep their places before the new ones.
-            found[TASKS] = [*self.channels[TASKS].get(), *found[TASKS]]
+        if TASKS in found:  # Sends that wait already keep their places before the new ones
+            found[TASKS] = [*self.pending_sends(), *found[TASKS]]
         self._update_joins(found, fresh, (), (), added=True)
         self.put(fresh)
         if self.open is not None:

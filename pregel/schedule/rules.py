@@ -58,7 +58,7 @@ def choose(machine: LiveState, may_start: MayStart) -> Choice:
     # What is due?
     program, versions, open_ = machine.program, machine.versions, open_of(machine)
     due, begun = machine.find_due(), open_.begun
-    pending = list(machine.channels[TASKS].get()) if TASKS in machine.expiring else []
+    pending = machine.pending_sends()
     # What may start, and has its memory? A task that has started before comes first: it may have
     # paused in the middle of work that its memory holds.
     free = [

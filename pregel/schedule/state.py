@@ -210,6 +210,10 @@ class LiveState:
         nodes = self.program.nodes
         return {trigger for name in self.held for trigger in nodes[name].triggers}
 
+    def pending_sends(self) -> list[Any]:
+        """Return the Sends that have not started, in the order of their places."""
+        return list(self.channels[TASKS].get()) if TASKS in self.expiring else []
+
     def is_due(self, node: CompiledNode, trigger: str) -> bool:
         """Whether one trigger makes a node run: the rule of `_is_triggered`, for one of them."""
         seen = self.seen.get(node.name, {}).get(trigger, 0)
