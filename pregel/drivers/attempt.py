@@ -29,7 +29,7 @@ from ..errors import (
 from ..program.writes import explain_keyless
 from ..steps import Steps, Waits
 from ..task.deadline import Deadline
-from ..task.interrupts import merge_questions, pausing, unwrap_signals
+from ..task.interrupts import is_cancellation, merge_questions, pausing, unwrap_signals
 from ..task.outcome import (
     NOT_CACHED,
     accept_command,
@@ -342,7 +342,7 @@ def abandon_calls(calls: Sequence[Any], error: BaseException | None, waits: Wait
         call.cancel()
         if is_call_future(call) and call.coroutine is not None:
             call.coroutine.cancel()
-    cancelled = type(error).__name__ == "CancelledError"  # by name: asyncio may not be loaded
+    cancelled = error is not None and is_cancellation(error)
     for call in calls:
         # A thread cannot be cancelled. Who is cancelled in an event loop must not wait for one.
         on_thread = is_call_future(call) and call.coroutine is None

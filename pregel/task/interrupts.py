@@ -236,7 +236,7 @@ def unwrap_signals(task: Any, error: BaseException) -> BaseException:
         return error
     # Cancellations are no failures of their own here: a group cancels its members once one has
     # asked.
-    failures = None if rest is None else rest.split(_is_cancellation)[1]
+    failures = None if rest is None else rest.split(is_cancellation)[1]
     if failures is not None:
         return failures
     signals = list(_leaves(found))
@@ -264,8 +264,8 @@ def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
             yield each
 
 
-def _is_cancellation(error: BaseException) -> bool:
-    """By name: asyncio may not be loaded."""
+def is_cancellation(error: BaseException) -> bool:
+    """Whether this is a `CancelledError`. By name: asyncio may not be loaded."""
     return type(error).__name__ == "CancelledError"
 
 

@@ -31,7 +31,15 @@ from ..program.writes import Pair, check_send, list_sends
 from ..types import Command, Interrupt, RetryPolicy, TimeoutPolicy
 from .attempt_state import Pause, earliest
 from .deadline import Deadline
-from .interrupts import TASK, at_place, has_place, place_of, questions_of, task_digits
+from .interrupts import (
+    TASK,
+    at_place,
+    has_place,
+    is_cancellation,
+    place_of,
+    questions_of,
+    task_digits,
+)
 from .task import Task, in_path_order
 
 FullKey = tuple[tuple[str, ...], str]
@@ -46,9 +54,8 @@ def accept_command(task: Task, signal: ParentCommand) -> Command[Any]:
 
 
 def failure_of(task: Task, error: BaseException) -> BaseException:
-    """An asyncio.CancelledError that nobody asked for is the node's own failure. By name: asyncio
-    may not be loaded."""
-    if type(error).__name__ != "CancelledError" or isinstance(error, Exception):
+    """An asyncio.CancelledError that nobody asked for is the node's own failure."""
+    if isinstance(error, Exception) or not is_cancellation(error):
         return error
     mine = NodeCancelledError(task.name)
     mine.__cause__ = error
