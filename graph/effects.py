@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache, cached_property, wraps
+from functools import cached_property, wraps
 from typing import (
     Annotated,
     Any,
@@ -42,7 +42,7 @@ from ..pregel.running import (
 )
 from ..pregel.steps import arun_steps, run_steps
 from ..pregel.task.ids import effect_id
-from ..pregel.task.interrupts import interrupt
+from ..pregel.task.interrupts import decision_model, interrupt
 from ..pregel.undo import DECLARED, UndoNote, name_of, show_call
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -388,9 +388,8 @@ class _Call:
             "question": f"{self._shown} may have happened at {began}. {why}Take it as done with a "
             "result, call it again, or fail?",
         }
-        answer = interrupt(
-            question, key=f"{self.key} {number}", response_schema=_decision_model()
-        )
+        schema = decision_model("EffectDecision", "done", "again", "fail")
+        answer = interrupt(question, key=f"{self.key} {number}", response_schema=schema)
         if answer.decision == "done":
             return answer.result
         if answer.decision == "again":
@@ -408,15 +407,6 @@ class _Call:
             "irreversible, so it was not called again. Look whether it has happened: probe= can do "
             "so, and with a checkpointer a person is asked"
         )
-
-
-@cache
-def _decision_model() -> Any:
-    """The model of an answer; pydantic is loaded when the first question is asked."""
-    from pydantic import ConfigDict, create_model
-
-    fields: Any = {"decision": (Literal["done", "again", "fail"], ...), "result": (Any, None)}
-    return create_model("EffectDecision", __config__=ConfigDict(extra="forbid"), **fields)
 
 
 def _is_injected(hint: Any) -> bool:

@@ -15,9 +15,8 @@ import asyncio
 import inspect
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import count
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from ...channels.base import MISSING, check_kind
 from ...checkpoint.base import RETURN, UNDOING, UNDONE, CheckpointTuple, address, coordinates
@@ -34,7 +33,7 @@ from ..run.update_state import copy_cleared, cut, keep_spent, load_to_edit
 from ..running import ONCE, RUNNING
 from ..steps import Waits, arun_steps, run_steps
 from ..task.ids import effect_id
-from ..task.interrupts import interrupt
+from ..task.interrupts import decision_model, interrupt
 from ..task.outcome import wait_before_retry
 from ..types import GraphOutput, Send
 from ..undo import DECLARED, record_keys
@@ -489,9 +488,8 @@ def _undo_one(
             "question": f"undoing {entry['call']} failed: {failed.known[0]}. Call "
             f"{entry[UNDO]} again, or take it as undone?",
         }
-        answer = interrupt(
-            question, key=f"{entry['id']} {number}", response_schema=_decisions("again", "done")
-        )
+        schema = decision_model("UndoDecision", "again", "done")
+        answer = interrupt(question, key=f"{entry['id']} {number}", response_schema=schema)
         if answer.decision == "done":
             return "done by hand"
     raise AssertionError("unreachable")
@@ -516,9 +514,8 @@ def _find_result(entry: Entry, call: Callable[..., Any]) -> Steps:
         "question": f"{entry['call']} may have happened. If so, say what it returned and it is "
         "undone; else it is left",
     }
-    answer = interrupt(
-        question, key=f"{entry['id']} happened", response_schema=_decisions("done", "not done")
-    )
+    schema = decision_model("UndoDecision", "done", "not done")
+    answer = interrupt(question, key=f"{entry['id']} happened", response_schema=schema)
     return [answer.result] if answer.decision == "done" else []
 
 
@@ -528,12 +525,3 @@ def _choose(function: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         return dict(given)
     return {name: value for name, value in given.items() if name in parameters}
-
-
-@cache
-def _decisions(*decisions: str) -> Any:
-    """The model of an answer."""
-    from pydantic import ConfigDict, create_model
-
-    fields: Any = {"decision": (Literal[decisions], ...), "result": (Any, None)}
-    return create_model("UndoDecision", __config__=ConfigDict(extra="forbid"), **fields)

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from itertools import chain
 from threading import Lock
-from typing import Any, Final, NamedTuple, overload
+from typing import Any, Final, Literal, NamedTuple, overload
 
 from ...channels.base import MISSING
 from ...checkpoint.digest import blake2b
@@ -314,6 +315,16 @@ def import_answers(
         elif taken := source.take(question):
             answers[question], news = taken[0], True
     return news
+
+
+@cache
+def decision_model(name: str, *decisions: str) -> Any:
+    """The `response_schema` of a question that is answered by one of these decisions, and perhaps
+    by a result. pydantic is loaded when the first one is asked."""
+    from pydantic import ConfigDict, create_model
+
+    fields: Any = {"decision": (Literal[decisions], ...), "result": (Any, None)}
+    return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
 
 
 def _adapter(schema: Any) -> Any:
