@@ -121,25 +121,17 @@ EFFECT: ContextVar[str | None] = ContextVar("stategraph_effect", default=None)
 None."""
 
 
-def refuse_in_effect(what: str) -> None:
+def refuse_in_effect(what: str, kind: str = "") -> None:
     """Refuse what would let an effect end before its time, or be repeated.
 
-    Raises:
-        RuntimeError: an effect runs in this context.
-    """
-    having = EFFECT.get()
-    if having is not None:
-        raise RuntimeError(f"{what} cannot be used inside of {having}: call it before or after")
-
-
-def refuse_in_transaction(what: str) -> None:
-    """Refuse what would wait for the transaction that it is part of.
+    Args:
+        kind: refuse it in effects of this kind alone.
 
     Raises:
-        RuntimeError: the function of a transaction runs in this context.
+        RuntimeError: such an effect runs in this context.
     """
     having = EFFECT.get()
-    if having is not None and having.startswith(TRANSACTION):
+    if having is not None and having.startswith(kind):
         raise RuntimeError(f"{what} cannot be used inside of {having}: call it before or after")
 
 

@@ -24,7 +24,7 @@ from ...extras import LISTENERS, load_part
 from ..errors import warn
 from ..names import PREVIOUS, child_ns, has_task_ids, last_level, numbered_ns
 from ..program.program import Program
-from ..running import RUNNING, refuse_in_transaction
+from ..running import RUNNING, TRANSACTION, refuse_in_effect
 from ..runtime import no_op
 from ..schedule.machine import Machine
 from ..schedule.state import copy_slots
@@ -109,7 +109,7 @@ class Run:
         own_config = normalize(config)
         running: Task | None = RUNNING.get()
         if running is not None:
-            refuse_in_transaction("a graph")
+            refuse_in_effect("a graph", TRANSACTION)  # it would wait for the transaction
         self.deadline: Final = None if running is None else running.nearest_deadline
         task = running
         if running is not None and names_thread(own_config):
