@@ -14,7 +14,7 @@ from ..errors import StorageError
 from ..records import TaskWrites, Transacted, TransactionPlace
 from .postgres_server import ConnectionLostError, is_clash
 from .postgres_session import PostgresSession, decode_names
-from .postgres_wire import transaction
+from .postgres_wire import BEGIN_ISOLATED, transaction
 from .transaction import Undone, UserFunction, check_methods, transact_in
 
 AGAIN = 5
@@ -24,8 +24,6 @@ PAUSE = 0.02
 """Seconds to wait at most before the first retry; doubled each time. The actual pause is random, so
 that transactions in conflict do not meet again."""
 
-LEVELS = ("read committed", "repeatable read", "serializable")
-
 
 def check_isolation(isolation: str | None) -> None:
     """Check that an isolation level exists.
@@ -33,8 +31,8 @@ def check_isolation(isolation: str | None) -> None:
     Raises:
         ValueError: it does not.
     """
-    if isolation is not None and isolation not in LEVELS:
-        names = ", ".join(map(repr, LEVELS))
+    if isolation is not None and isolation not in BEGIN_ISOLATED:
+        names = ", ".join(map(repr, BEGIN_ISOLATED))
         raise ValueError(f"isolation must be one of {names} on Postgres, got {isolation!r}")
 
 

@@ -29,11 +29,12 @@ from ..errors import StorageError
 
 _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _BEGIN_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE"
-_BEGIN_ISOLATED = {
+BEGIN_ISOLATED = {
     "read committed": _BEGIN_WRITE,
     "repeatable read": "BEGIN ISOLATION LEVEL REPEATABLE READ, READ WRITE",
     "serializable": "BEGIN ISOLATION LEVEL SERIALIZABLE, READ WRITE",
 }
+"""Isolation level → how a transaction that has it begins."""
 _COMMIT = "COMMIT"
 _ROLLBACK = "ROLLBACK"
 _PING = "SELECT 1"
@@ -195,7 +196,7 @@ def transaction(wire: Wire, write: bool, isolation: str | None = None) -> Iterat
     """
     try:
         begin = _BEGIN_WRITE if write else _BEGIN_READ
-        wire.run(begin if isolation is None else _BEGIN_ISOLATED[isolation])
+        wire.run(begin if isolation is None else BEGIN_ISOLATED[isolation])
         yield
         wire.commit()
     except BaseException:
