@@ -361,8 +361,7 @@ def _let_go() -> None:
     os.close(nothing)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_let_go)
 
 
 def _until(gen: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
