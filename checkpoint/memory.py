@@ -267,7 +267,7 @@ class InMemorySaver(BuiltinSaver):
         return CheckpointTuple(
             address(thread_id, checkpoint_ns, record.id),
             checkpoint,
-            cast(CheckpointMetadata, _copy_metadata(record.metadata)),
+            _copy_metadata(record.metadata),
             None if parent_id is None else address(thread_id, checkpoint_ns, parent_id),
             [(task_id, name, loads(blob)) for task_id, name, blob in collect_writes(tasks)],
             spans=spans_of(tasks),
@@ -371,7 +371,7 @@ class InMemorySaver(BuiltinSaver):
         with self._lock:
             parent = self._find(*where) if parent_id is not None else None
         state = read_state(parent) if parent else None
-        own = cast(CheckpointMetadata, _copy_metadata(metadata))
+        own = _copy_metadata(metadata)
         commit, builds_on = diff_checkpoint(
             where, state, checkpoint, own, new_versions, self._dumps
         )
@@ -551,6 +551,7 @@ MemorySaver = InMemorySaver
 """The same checkpointer under its other name."""
 
 
-def _copy_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _copy_metadata(metadata: Mapping[str, Any]) -> CheckpointMetadata:
     """Metadata that belongs to the caller, down to what is nested in it."""
-    return {k: deepcopy(v) if isinstance(v, (dict, list)) else v for k, v in metadata.items()}
+    own = {k: deepcopy(v) if isinstance(v, (dict, list)) else v for k, v in metadata.items()}
+    return cast(CheckpointMetadata, own)
