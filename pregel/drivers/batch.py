@@ -89,11 +89,11 @@ class Batch(Generic[Job]):
         """Cancel, and wait for what has been cancelled while it was under way."""
         raise NotImplementedError
 
-    def take(self, most: int | None = None) -> list[Job]:
-        """The jobs that have ended since the last time, or the first of them."""
+    def take(self) -> list[Job]:
+        """The jobs that have ended since the last time."""
         # Nothing is called between the last two: Ctrl-C there would hang `join`.
         with self._lock:
-            taken = self.ended[:most]
+            taken = self.ended[:]
             count = len(taken)
             del self.ended[:count]
             self.open -= count

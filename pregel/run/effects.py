@@ -193,7 +193,6 @@ class InTransaction:
     """
 
     record: TaskWrites | None = None
-    error: BaseException | None = None
 
     def __init__(
         self,
