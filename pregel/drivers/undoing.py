@@ -19,7 +19,16 @@ from itertools import count
 from typing import Any, Final
 
 from ...channels.base import MISSING, check_kind
-from ...checkpoint.base import RETURN, UNDOING, UNDONE, CheckpointTuple, address, coordinates
+from ...checkpoint.base import (
+    OF_TASK,
+    RETURN,
+    UNDER_WAY,
+    UNDOING,
+    UNDONE,
+    CheckpointTuple,
+    address,
+    coordinates,
+)
 from ...checkpoint.errors import CheckpointConflictError
 from ..errors import ThreadUndoingError, Undo, UndoneSignal
 from ..names import TASKS, UNDO
@@ -31,6 +40,7 @@ from ..run.run import Run
 from ..run.stream import show_pause
 from ..run.update_state import copy_cleared, cut, keep_spent, load_to_edit
 from ..running import ONCE, RUNNING
+from ..schedule.slots import find_origin, find_under_way
 from ..steps import Waits, arun_steps, run_steps
 from ..task.ids import effect_id
 from ..task.interrupts import decision_model, interrupt
@@ -192,7 +202,8 @@ def _read_back(
                 found[each.checkpoint["id"]] = each
         while at in found and not _ends_at(found[at], target):
             at = _parent_of(found[at])
-        if at in found or at is None or len(page) < size:
+        whole = at in found and found.keys() >= _find_begun(found[at]).keys()
+        if whole or at is None or len(page) < size:
             return [*found.values()], inside
         before, size = page[-1].config, 2 * size
 
@@ -201,6 +212,17 @@ def _ends_at(found: CheckpointTuple, target: str | None) -> bool:
     if target is None:
         return found.metadata.get("source") == "input"
     return found.checkpoint["id"] == target
+
+
+def _find_begun(found: CheckpointTuple) -> dict[str, dict[str, str]]:
+    """By the checkpoint at which they have started the tasks that are under way in this one
+    (schedule="ready"), each with its node. When the thread goes back to it they start anew."""
+    begun: dict[str, dict[str, str]] = {}
+    if UNDER_WAY in found.metadata:
+        for slot, task in find_under_way(found.checkpoint).items():
+            known = begun.setdefault(find_origin(found.checkpoint, slot), {})
+            known |= dict.fromkeys(filter(None, (task["id"], task["handler"])), task["node"])
+    return begun
 
 
 def _make_plan(
@@ -242,8 +264,10 @@ class _Plan:
         self.entries: dict[str, tuple[Entry, int]] = {}
         self.clears = target is None
         self.to = self._walk(tip, target)
-        for id in self._way:
-            self._add(self._all[id], id)
+        self._begun = _find_begun(self._all[self.to])
+        for id in {**self._way, **self._begun}:
+            if id in self._all:
+                self._add(self._all[id], id)
 
     def _walk(self, tip: str, target: str | None) -> str:
         at: str | None = tip
@@ -285,12 +309,15 @@ class _Plan:
             self._add(each, each.metadata.get("parents", {}).get("", ""))
 
     def _add(self, found: CheckpointTuple, id: str) -> None:
-        if id not in self._way:
+        tasks = {} if id in self._way else self._begun.get(id)
+        if tasks is None:
             return
         pending = found.pending_writes or ()
         results = {record: value for record, name, value in pending if name == RETURN}
         for record, entry in results.items():
             if not isinstance(entry, dict) or not entry.get(UNDO) or record in self._before:
+                continue
+            if tasks and not _is_of(tasks, found, entry):
                 continue
             task, key = entry.get("task", ""), entry.get("key", "")
             begun, not_done = record_keys(key, entry.get("number", 0))
@@ -301,7 +328,7 @@ class _Plan:
                 continue
             result = effect_id(task, ONCE, key)
             known = [results[result]] if result in results else []
-            place = self._way[id]
+            place = self._way.get(id, len(self._way))
             before = self.entries.get(record)
             if before is not None:  # an edit of the thread has taken it along
                 known, place = known or before[0]["result"], max(place, before[1])
@@ -331,6 +358,15 @@ class _Plan:
             "tip": self._tip,
             "before": sorted(self._before),
         }
+
+
+def _is_of(tasks: Mapping[str, str], found: CheckpointTuple, entry: Entry) -> bool:
+    """Whether one of these tasks has made a call, which is recorded beside this checkpoint."""
+    ns, made_by = coordinates(found.config)[1], found.metadata.get(OF_TASK, ())
+    if ns:
+        return any(id in ns or id in made_by for id in tasks)  # type: ignore[operator]
+    in_a_call = len(entry["at"][0]) > 2
+    return entry["task"] in tasks or (in_a_call and entry["node"][0] in tasks.values())
 
 
 def find_undo(entry: Entry) -> Any:

@@ -176,6 +176,34 @@ def test_what_a_task_of_an_earlier_step_does_until_then_is_undone_too(schedule, 
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_what_a_task_does_that_was_under_way_then_is_undone(drive, schedule, inside, local_saver):
+    """It starts anew from there: with schedule="ready" it had started at an earlier checkpoint."""
+
+    @task(undo=cancel)
+    def order(item: str) -> str:
+        DONE.append(f"buy {item}")
+        return item
+
+    def asks(state):
+        buy("x")
+        interrupt("go on?")
+        order("y").result()
+        return {"log": [buy("z")]}
+
+    node = chain_of(Log, asks=asks).compile(schedule=schedule) if inside else asks
+    app = graph_of(Log, "S>a>c S>node", a=buying("a"), c=buying("c"), node=node).compile(local_saver, schedule=schedule)
+    drive.invoke(app, EMPTY, CONFIG)
+    before = app.get_state(CONFIG)
+    drive.invoke(app, Command(resume=1), CONFIG)
+    drive.call(app, "undo", CONFIG, to=before.config)
+    cancelled = [each for each in DONE if each.startswith("cancel")]
+    stays = ["a", "c"] if schedule == "ready" else []
+    assert app.get_state(CONFIG).values == {"log": stays}
+    assert sorted(cancelled) == [f"cancel {item}" for item in "acxyz" if item not in stays]
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 def test_no_branch_begins_beside_an_undo(drive, schedule, local_saver):
     """What the undo has done already would be undone once more with the branch."""
     app = chain_of(Log, a=buying("a"), b=buying_what_stays("b"), c=buying("c")).compile(local_saver, schedule=schedule)
