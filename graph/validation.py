@@ -20,7 +20,7 @@ from ..pregel.errors import InvalidGraphError, InvalidUpdateError
 from ..pregel.names import ROOT, START
 from ..pregel.program.callables import signature_of
 from ..pregel.program.results import refuse_lookalike
-from ..pregel.program.writes import Draft, Pair, StateWriter, WriteScope
+from ..pregel.program.writes import Draft, Pair, StateWriter, WriteScope, shortened
 from .fields import config_of, infos_of
 from .schema import Channel, Schema
 
@@ -243,12 +243,10 @@ def _explain(error: Any, values: Mapping[str, Any], who: str, aliases: Mapping[s
         if key not in values:  # it is missing, or the fault is of no key alone
             what = f"nothing for the key {key!r}" if key else "values that do not fit"
             return f"{who} {what}: {why}"
-        text = repr(values[key])
-        shown = text if len(text) <= 80 else text[:77] + "..."
         others = ", ".join(map(repr, list(of_keys)[1:]))
         more = f". Others do not fit either: {others}" if others else ""
         where = "" if key == ROOT else f" for the key {key!r}"
-        return f"{who} {shown}{where}, which does not fit: {why}{more}"
+        return f"{who} {shortened(values[key])}{where}, which does not fit: {why}{more}"
     return f"{who} values that do not fit: {error}"
 
 

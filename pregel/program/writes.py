@@ -398,8 +398,13 @@ def explain_keyless(node: str, key: str) -> str:
 
 def shown(value: Any) -> str:
     """A value in an error: its class and its first characters."""
+    return f"{type(value).__name__}: {shortened(value)}"
+
+
+def shortened(value: Any) -> str:
+    """The first characters of a value."""
     text = repr(value)
-    return f"{type(value).__name__}: {text if len(text) <= 80 else text[:77] + '...'}"
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def list_names(names: Iterable[str]) -> str:
