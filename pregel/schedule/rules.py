@@ -58,7 +58,8 @@ def choose(machine: LiveState, may_start: MayStart) -> Choice:
     # What is due?
     program, versions, open_ = machine.program, machine.versions, open_of(machine)
     due, begun = machine.find_due(), open_.begun
-    pending = machine.pending_sends()
+    # Most states hold no Send: then nothing is called.
+    pending = machine.pending_sends() if TASKS in machine.expiring else []
     # What may start, and has its memory? A task that has started before comes first: it may have
     # paused in the middle of work that its memory holds.
     free = [
