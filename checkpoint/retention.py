@@ -3,6 +3,7 @@ checkpointer."""
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -119,13 +120,17 @@ class RetentionLimits:
         checkpoint_ns: str,
         made: Sequence[Made],
         parents: Mapping[str, str],
-        kept: Mapping[str, Collection[str]],
+        kept: Mapping[str, Mapping[str, int]],
     ) -> Collection[str]:
         """Those that the limits leave."""
         # A graph that one task ran is part of the run around it: without the checkpoint in which
         # that task ran nobody can come back to it. One with a namespace of its own outlives it.
+        # One that is newer than all around it is at work, perhaps in a checkpoint that is stored
+        # later (durability="async").
         if has_task_ids(checkpoint_ns) and any(
-            id not in kept.get(ns, (id,)) for ns, id in parents.items()
+            id not in kept[ns] and made[-1][2] < max(kept[ns].values(), default=sys.maxsize)
+            for ns, id in parents.items()
+            if ns in kept
         ):
             return ()
         most = 1 if self.keep_last is None and self.older_than is None else self.keep_last

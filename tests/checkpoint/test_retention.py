@@ -58,7 +58,9 @@ def test_a_memory_inside_stays_as_it_was_at_each_checkpoint_around_it():
 
 def test_a_nested_history_of_one_task_goes_with_the_checkpoint_around_it():
     inside = aged(2, 1)
-    assert not choose(RetentionLimits(), "n:task", inside, {"": "gone"}, {"": {"here": 1}})
+    assert not choose(RetentionLimits(), "n:task", inside, {"": "gone"}, {"": {"here": 3}})
+    assert not choose(RetentionLimits(), "n:task", inside, {"": "gone"}, {"": {}})
+    assert choose(RetentionLimits(), "n:task", inside, {"": "stored later"}, {"": {"here": 1}})
     assert choose(RetentionLimits(), "n:task", inside, {"": "here"}, {"": {"here": 1}})
     assert choose(RetentionLimits(), "n", inside, {"": "gone"}, {"": {"here": 1}})  # a history of its own stays
 
