@@ -33,6 +33,7 @@ from stategraph import (
 from stategraph.checkpoint import Serializer
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel.drivers import pool, timeslice
+from stategraph.pregel.run import load
 from stategraph.store import InMemoryCache
 
 TODAY = {
@@ -278,8 +279,10 @@ READS = {
 
 
 @pytest.mark.parametrize("what", READS)
-def test_a_look_at_a_stored_thread(what):
+def test_a_look_at_a_stored_thread(what, monkeypatch):
     """PERFORMANCE P40: with a list that grows by 200 bytes a superstep."""
+    # A process that declares effects, as other tests do, also asks whether the thread is being undone.
+    monkeypatch.setattr(load, "DECLARED", {})
 
     class Grows(TypedDict):
         items: Annotated[list[str], operator.add]
