@@ -339,18 +339,18 @@ class BudgetExceededError(StateGraphError, RuntimeError):
     """
 
     def __init__(self, node: str, unit: str, spent: float, limit: float) -> None:
-        super().__init__(
-            f"node {node!r}: the budget is empty: {format_spent(spent, limit, unit)} are spent. "
-            f"Resume the thread with a larger Budget({unit}=...), or let on_empty ask or name "
-            "another model"
-        )
-        self.unit: str = unit
+        self.unit: str = unit.partition(" of ")[0]  # "usd of ask": that of a budget of a node
         self.spent: float = spent
         self.limit: float = limit
-        self._node = node
+        self._given = node, unit, spent, limit
+        super().__init__(
+            f"node {node!r}: the budget is empty: {format_spent(spent, limit, unit)} are spent. "
+            f"Resume the thread with a larger Budget({self.unit}=...), or let on_empty ask or name "
+            "another model"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._node, self.unit, self.spent, self.limit)
+        return type(self), self._given
 
 
 class StepTimeoutError(StateGraphError, TimeoutError):

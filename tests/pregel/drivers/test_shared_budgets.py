@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 
 import pytest
@@ -56,9 +57,10 @@ def test_a_budget_of_a_node_counts_what_its_tasks_spend(drive, local_saver):
     )
     for _ in range(2):
         drive.invoke(app, EMPTY, CONFIG)
-    with pytest.raises(BudgetExceededError) as raised:
+    with pytest.raises(BudgetExceededError, match=r"2 of 2 usd of b are spent.* larger Budget\(usd=\.\.\.\)") as raised:
         drive.invoke(app, EMPTY, CONFIG)
-    assert (raised.value.spent, raised.value.limit) == (2, 2)
+    assert (raised.value.unit, raised.value.spent, raised.value.limit) == ("usd", 2, 2)
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
     assert drive.call(app, "get_spent", CONFIG)["usd"] == 17
 
 
