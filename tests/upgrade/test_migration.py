@@ -104,9 +104,8 @@ def test_threads_end_the_same_after_a_node_was_renamed(schedule):
     assert count > 200
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
-def test_questions_of_a_renamed_node_stay_open_and_calls_are_not_repeated(schedule):
-    calls = []
+def pays_and_asks(calls):
+    """A node that calls a `@task`, which notes each call, and then asks."""
 
     @task
     def pay(amount: int) -> int:
@@ -115,6 +114,14 @@ def test_questions_of_a_renamed_node_stay_open_and_calls_are_not_repeated(schedu
 
     def ask(state):
         return {"log": [pay(7).result(), *asks("q")(state)["log"]]}
+
+    return ask
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+def test_questions_of_a_renamed_node_stay_open_and_calls_are_not_repeated(schedule):
+    calls = []
+    ask = pays_and_asks(calls)
 
     saver = InMemorySaver()
     old = graph_of(Log, "S>q>z", q=ask).compile(saver, schedule=schedule)
@@ -467,14 +474,7 @@ def test_an_undo_goes_on_under_keys_that_are_called_like_its_parts(saver):
 @pytest.mark.parametrize("before", ["edited", "converted"])
 def test_a_task_that_goes_on_from_an_earlier_checkpoint_follows_its_renamed_node(schedule, before, saver):
     calls = []
-
-    @task
-    def pay(amount: int) -> int:
-        calls.append(amount)
-        return amount
-
-    def ask(state):
-        return {"log": [pay(7).result(), *asks("q")(state)["log"]]}
+    ask = pays_and_asks(calls)
 
     def graph(name):
         return graph_of(Log, f"S>p S>{name}", p=asks("p"), **{name: ask})

@@ -32,8 +32,8 @@ from stategraph import (
 )
 from stategraph.checkpoint import Serializer
 from stategraph.checkpoint.sqlite import SqliteSaver
+from stategraph.pregel import undo
 from stategraph.pregel.drivers import pool, timeslice
-from stategraph.pregel.run import load
 from stategraph.store import InMemoryCache
 
 TODAY = {
@@ -282,7 +282,7 @@ READS = {
 def test_a_look_at_a_stored_thread(what, monkeypatch):
     """PERFORMANCE P40: with a list that grows by 200 bytes a superstep."""
     # A process that declares effects, as other tests do, also asks whether the thread is being undone.
-    monkeypatch.setattr(load, "DECLARED", {})
+    monkeypatch.setattr(undo, "DECLARED", {})
 
     class Grows(TypedDict):
         items: Annotated[list[str], operator.add]
