@@ -168,20 +168,21 @@ def pytest_collection_modifyitems(config, items):
     """The longest files come first, then some of each folder by turns, so that those that wait for a server run beside
     those that compute. All tests of a file stay together, in their order. Those that hold something against the clock may
     be repeated; no other test is. Of a test in both worlds that has other parameters every second combination is a trial:
-    in memory it runs sync every day, on SQLite async. Of combinations CI may draw a share (`kit.drive.draw`)."""
+    in memory it runs sync every day, on SQLite async. Of combinations, and of the cases of a trial, CI may draw a share
+    (`kit.drive.draw`)."""
     combinations = {}
     for item in items:
         places = item.callspec.indices if hasattr(item, "callspec") else {}
         if "drive" in places and len(places) > 1 and sum(places.values()) % 2:
             item.add_marker(pytest.mark.trial)
-        if places.keys() & {"drive", "database"}:
-            is_trial = item.get_closest_marker("trial") is not None
+        is_trial = item.get_closest_marker("trial") is not None
+        if places and (is_trial or places.keys() & {"drive", "database"}):
             combinations.setdefault((item.parent.nodeid, item.originalname, is_trial), []).append(item)
         if item.get_closest_marker("clock") and item.config.pluginmanager.hasplugin("rerunfailures"):
             item.add_marker(pytest.mark.flaky(reruns=2))
     for name, found in combinations.items():
         for item in set(found).difference(draw(found, config, *name)):
-            item.add_marker(pytest.mark.skip(reason="a combination that was not drawn this time"))
+            item.add_marker(pytest.mark.skip(reason="a case that was not drawn this time"))
     ranks = {f"test_{name}.py": rank for rank, name in enumerate(LONGEST.split())}
     files, places = Counter(), {}
     for path in sorted({item.path for item in items}):
