@@ -424,8 +424,8 @@ class ParentCommand(GraphBubbleUp):
 
 
 class GraphAbandoned(GraphBubbleUp):
-    """Ends what an attempt still runs that was abandoned at its deadline. Nobody waits for that
-    attempt."""
+    """Ends what an attempt still runs that was abandoned: at its deadline, or on its thread when
+    its async run was cancelled. Nobody waits for that attempt."""
 
 
 class DrainSignal(GraphBubbleUp):

@@ -294,6 +294,17 @@ class AsyncCalls(Calls):
         """Not on the loop itself."""
         return asyncio._get_running_loop() is not self._loop
 
+    def begin_effect(self, task: Task, kind: str, key: str, *, awaits: bool) -> Any:
+        """The record of an effect of a task.
+
+        Raises:
+            GraphAbandoned: a call on a thread runs on, though its run was cut short: the next run
+                makes it again.
+        """
+        if self.run.cancelled and self.can_wait():
+            raise GraphAbandoned
+        return super().begin_effect(task, kind, key, awaits=awaits)
+
     def _resolve(self, value: Any, error: BaseException | None) -> Any:
         if asyncio._get_running_loop() is not self._loop:
             return super()._resolve(value, error)

@@ -86,7 +86,8 @@ async def aattempt(task: Task) -> None:
         elif call.inline:
             result = function(task.input, **given)
         else:
-            result = await in_thread(lambda: _call(function, task.input, given))
+            abandon = task.enter_thread().abandon
+            result = await in_thread(lambda: _call(function, task.input, given), abandon)
     except (GraphBubbleUp, BaseExceptionGroup) as raised:
         result = await arun_steps(receive_signal(task, raised, AWAITS))
     finally:
@@ -266,9 +267,9 @@ def in_context(
         return
 
 
-async def in_thread(call: Callable[[], Any]) -> Any:
-    """Call on a worker thread, in this context. If the waiting is cancelled the thread runs on and
-    its result is dropped."""
+async def in_thread(call: Callable[[], Any], abandon: Callable[[], None]) -> Any:
+    """Call on a worker thread, in this context. If the waiting is cancelled the thread runs on, its
+    attempt is abandoned, and its result is dropped."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Any] = loop.create_future()
     context = copy_context()
@@ -294,6 +295,10 @@ async def in_thread(call: Callable[[], Any]) -> Any:
         return await answer
     except _Stop as stop:
         raise stop.cause from None
+    except asyncio.CancelledError:
+        if answer.cancelled():  # else the function has raised it
+            abandon()
+        raise
 
 
 class _Stop(Exception):

@@ -142,3 +142,30 @@ class ChildDeadline(Deadline):
     def abandoned(self) -> bool:
         """Never: it ends when it ends."""
         return False
+
+
+class ThreadDeadline(Deadline):
+    """That of an attempt which an event loop runs on a thread. The thread runs on when the wait for
+    it is cancelled: the attempt is abandoned then. It has the limits of its `own` deadline, if it
+    has one.
+    """
+
+    __slots__ = ("own",)
+
+    def __init__(self, own: Deadline | None, above: Deadline | None) -> None:
+        super().__init__(above=above if own is None else own)
+        self.own: Deadline | None = own
+
+    def queue(self) -> None:
+        """See `Deadline.queue`."""
+        if self.own is not None:
+            self.own.queue()
+
+    def start(self) -> None:
+        """See `Deadline.start`."""
+        if self.own is not None:
+            self.own.start()
+
+    def remaining(self) -> float:
+        """See `Deadline.remaining`."""
+        return inf if self.own is None else self.own.remaining()

@@ -38,7 +38,7 @@ from ..steps import Steps
 from ..types import Interrupt, RunnableConfig, StreamMode, StreamWriter
 from .attempt_state import AttemptState, Pause
 from .context import TaskContext, TaskLedger
-from .deadline import ChildDeadline, Deadline
+from .deadline import ChildDeadline, Deadline, ThreadDeadline
 from .ids import task_id
 
 NO_ANSWERS: Mapping[str, Any] = MappingProxyType({})
@@ -487,7 +487,14 @@ class Task:
         spans, self.spans = self.spans, ()
         return TaskWrites(self.id, self.path_text, pairs, spans)
 
-    # -- copies for attempts that may be abandoned -------------------------------------------------
+    # -- attempts that may be abandoned ------------------------------------------------------------
+
+    def enter_thread(self) -> ThreadDeadline:
+        """The attempt goes on on a thread, for which an event loop waits: by what it is abandoned
+        if that waits no longer."""
+        own = self.deadline.own if isinstance(self.deadline, ThreadDeadline) else self.deadline
+        self.deadline = deadline = ThreadDeadline(own, self.run.deadline)
+        return deadline
 
     def detach(self, deadline: Deadline) -> Task:
         """A copy for an attempt that may be abandoned: nothing it does later reaches the task."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import queue
+import threading
 
 import pytest
 from kit import cluster
 from kit.bank import Till, one_node
+from kit.drive import each_schedule
 from kit.graphs import CONFIG, Log, chain_of
 
 from stategraph import (
@@ -56,8 +59,6 @@ def test_a_changed_result_is_as_it_was_recorded_when_the_task_runs_again(drive, 
 
 def test_an_attempt_that_was_given_up_has_no_further_effects(saver):
     """And what it has had already, the next attempt finds."""
-    import threading
-
     till, given_up, ended = Till(saver), threading.Event(), threading.Event()
 
     def slow(state, runtime: Runtime):
@@ -83,6 +84,70 @@ def test_an_attempt_that_was_given_up_has_no_further_effects(saver):
     except TimeoutError:
         pass  # the second attempt may be too slow, too; what it had is what counts
     assert "late" not in till.calls and till.calls[0] == "first" and till.calls.count("first") == 1
+
+
+class Desk:
+    """Where a plain function waits on its thread, and pays then, in one of several ways.
+
+    Args:
+        way: "node"; "call", "late call": a `@task` call that waits, or begins later; "graph", "memory": a graph inside.
+    """
+
+    def __init__(self, way, till):
+        self.way, self.till = way, till
+        self.calls = queue.SimpleQueue()
+        self.child = chain_of(Log, wait=self.wait, pay=self.pay).compile(checkpointer=True if way == "memory" else None)
+        self.call = task(self.wait_and_pay)
+
+    def wait(self, state):
+        go = threading.Event()
+        self.calls.put(go)
+        assert go.wait(10)
+
+    def pay(self, state):
+        get_runtime().once("pay", self.till.pay)
+
+    def wait_and_pay(self, waits):
+        if waits:
+            self.wait({})
+        self.pay({})
+
+    def node(self, state):
+        try:
+            if self.way in ("graph", "memory"):
+                self.child.invoke({})
+            elif self.way == "call":
+                self.call(True).result()
+            elif self.way == "late call":
+                self.wait({})
+                self.call(False).result()
+            else:
+                self.wait_and_pay(True)
+        finally:
+            self.calls.put("ended")
+        return {"log": ["paid"]}
+
+
+@each_schedule
+@pytest.mark.parametrize("way", ["node", "call", "late call", "graph", "memory"])
+async def test_a_function_on_a_thread_whose_run_was_cancelled_has_no_further_effects(way, schedule, saver):
+    """Nor does it get in the way of the call that continues the thread."""
+    till = Till(saver)
+    desk = Desk(way, till)
+    app = chain_of(Log, node=desk.node).compile(checkpointer=saver, schedule=schedule)
+    first = asyncio.create_task(app.ainvoke({}, CONFIG))
+    left = await asyncio.to_thread(desk.calls.get)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    second = asyncio.create_task(app.ainvoke(None, CONFIG))
+    at_work = await asyncio.to_thread(desk.calls.get)
+    left.set()
+    assert await asyncio.to_thread(desk.calls.get) == "ended"
+    assert till.calls == []
+    at_work.set()
+    assert await second == {"log": ["paid"]}
+    assert till.calls == ["book"]
 
 
 def test_a_task_of_the_functional_api_has_effects_of_its_own(drive, saver):
