@@ -10,9 +10,13 @@ from typing import Any, get_args
 
 from ..channels.base import check_kind
 from ..checkpoint.base import BaseCheckpointSaver, address
+from ..checkpoint.errors import UnknownTypeError
 from ..pregel.app import Pregel, check_compiled
 from ..testing.recording import End, Recording, read_file
 from ..testing.thread_reader import read_thread
+
+_UNREADABLE = (ValueError, UnknownTypeError)
+"""What reading a thread raises that is damaged, or that `migrate` or this program cannot read."""
 
 Threads = int | str | Recording | Path | Mapping[str, Any] | Iterable[str | Recording | Path]
 
@@ -26,7 +30,8 @@ def find_threads(
     after: datetime | None = None,
     before: datetime | None = None,
 ) -> list[str]:
-    """Return the ids of stored threads, the most recently used first.
+    """Return the ids of stored threads, the most recently used first. One that cannot be loaded
+    has any status and any time: `whatif` names it.
 
     Args:
         app: the graph that ran the threads, with its checkpointer.
@@ -54,7 +59,10 @@ def find_threads(
     def fits(thread: str) -> bool:
         if (status, after, before) == (None, None, None):
             return True
-        state = app.get_state(address(thread, ""))
+        try:
+            state = app.get_state(address(thread, ""))
+        except _UNREADABLE:
+            return True
         at = datetime.fromisoformat(state.created_at or "9999-01-01T00:00:00Z")
         if (after and at < after.astimezone()) or (before and at >= before.astimezone()):
             return False
@@ -85,7 +93,7 @@ def read_recordings(app: Pregel, threads: Threads) -> Iterator[tuple[str, Record
         else:
             try:
                 yield each, read_thread(app, address(each, ""))
-            except ValueError as error:  # also a damaged one, or one that `migrate` refuses
+            except _UNREADABLE as error:
                 yield each, str(error)
 
 

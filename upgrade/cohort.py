@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..checkpoint.base import address
+from ..checkpoint.errors import UnknownTypeError
 from ..lab.whatif import whatif
 from ..pregel.app import Pregel
 from ..testing.recording import RecordedStep, RecordedTask, Recording
-from ..testing.thread_reader import ThreadError, read_thread
+from ..testing.thread_reader import read_thread
 from .proof import Proof
 
 CONTAINERS = ("$tuple", "$set", "$frozenset", "$dict")
@@ -49,7 +50,7 @@ def save(app: Pregel[Any, Any, Any, Any], proof: Proof, folder: str | Path) -> S
                 continue
             anonymous = anonymise(recording)
             whatif(app, anonymous).check(different=0)
-        except (ThreadError, AssertionError, ValueError, TypeError) as error:
+        except (AssertionError, ValueError, TypeError, UnknownTypeError) as error:
             left_out[verdict.thread_id] = str(error)
             continue
         shapes.add(shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -25,7 +25,7 @@ from stategraph import (
     interrupt,
     task,
 )
-from stategraph.checkpoint import DamagedError
+from stategraph.checkpoint import DamagedError, UnknownTypeError
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.lab import Trials, awhatif, find_threads, whatif, why_not
 from stategraph.pregel.clock import CLOCK
@@ -611,19 +611,24 @@ def test_a_thread_that_cannot_be_run_again_says_why(world):
         whatif(app, "t0").check(different=0)
 
 
-def test_a_damaged_thread_does_not_stop_the_others(world):
+@pytest.mark.parametrize("error", [DamagedError, UnknownTypeError])
+def test_a_thread_that_cannot_be_loaded_does_not_stop_the_others(world, error):
     saver = InMemorySaver()
     app = tools(world, saver)
     run_all(app, 2)
-    get = saver.list
 
-    def list_damaged(config, **options):
-        if config["configurable"]["thread_id"] == "t0":
-            raise DamagedError("thread 't0' is damaged")
-        return get(config, **options)
+    def load(real):
+        def call(config, *more, **options):
+            if config["configurable"]["thread_id"] == "t0":
+                raise error("t0 is lost")
+            return real(config, *more, **options)
 
-    saver.list = list_damaged
-    assert [each.unreadable for each in whatif(app, ["t0", "t1"])] == ["thread 't0' is damaged", ""]
+        return call
+
+    saver.list, saver.get_tuple = load(saver.list), load(saver.get_tuple)
+    for threads in (["t1", "t0"], find_threads(app, status="done"), find_threads(app, before=datetime.now() + timedelta(1))):
+        trials = whatif(app, threads)
+        assert [(each.thread, "t0 is lost" in each.unreadable) for each in trials] == [("t1", False), ("t0", True)]
 
 
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])

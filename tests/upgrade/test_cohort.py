@@ -10,6 +10,7 @@ from kit.upgrades import config_of
 
 from stategraph import END, Command, InMemorySaver
 from stategraph.__main__ import main
+from stategraph.checkpoint import UnknownTypeError
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.lab import whatif
 from stategraph.upgrade import prove
@@ -54,6 +55,21 @@ def test_a_thread_that_does_something_else_without_its_texts_is_left_out(tmp_pat
     app.invoke({"log": ["secret"]}, config_of("t"))
     saved = save(app, prove(app), tmp_path)
     assert (saved.threads, [*saved.left_out], [*tmp_path.iterdir()]) == (0, ["t"], [])
+
+
+def test_a_thread_with_a_type_that_is_gone_is_left_out(tmp_path):
+    saver = InMemorySaver()
+    app = fill(saver)
+    proof, real = prove(app), saver.list
+
+    def load(config, **options):
+        if config["configurable"]["thread_id"] == "Bob":
+            raise UnknownTypeError("Item")
+        return real(config, **options)
+
+    saver.list = load
+    saved = save(app, proof, tmp_path)
+    assert (saved.threads, [*saved.left_out]) == (2, ["Bob"])
 
 
 def test_the_command_saves_a_cohort(tmp_path, capsys):
