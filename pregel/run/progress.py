@@ -89,9 +89,13 @@ class LoopProgress:
         nodes, before = self.run.program.nodes, settings.interrupt_before
         # An edit may have left it pending: it comes in before anything else starts.
         has_input = START in self.machine.expiring
+        # Open tasks go on, and move the state on. What has begun in this one would be lost there.
+        goes_on = bool(self.machine.open)
 
-        def may_start(node: str, version: int, sent: bool) -> bool:
-            if stops or node in self.held_back or (has_input and node != START):
+        def may_start(node: str, version: int, sent: bool, begun: bool) -> bool:
+            if stops and not (begun and goes_on):
+                return False
+            if node in self.held_back or (has_input and node != START):
                 return False
             listed = node in before or (before == "*" and not nodes[node].hidden)
             # Who goes on from a breakpoint gets past it; the next change makes it count again.

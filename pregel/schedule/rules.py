@@ -23,8 +23,9 @@ from .state import LiveState
 if TYPE_CHECKING:
     from .slots import OpenTasks
 
-MayStart = Callable[[str, int, bool], bool]
-"""Whether a node may start: its name, the version of what starts it, and whether that is a Send."""
+MayStart = Callable[[str, int, bool, bool], bool]
+"""Whether a node may start: its name, the version of what starts it, whether that is a Send, and
+whether it has started before."""
 
 
 def never(*_: object) -> bool:
@@ -66,11 +67,18 @@ def choose(machine: LiveState, may_start: MayStart) -> Choice:
         name
         for name in due
         if may_start(
-            name, max(versions.get(each, 0) for each in program.nodes[name].triggers), False
+            name,
+            max(versions.get(each, 0) for each in program.nodes[name].triggers),
+            False,
+            name in begun,
         )
     ]
     sent = {each.node for each in pending}
-    may_be_sent = {node: may_start(node, versions[TASKS], True) for node in sent}
+    may_be_sent = {
+        (node, again): may_start(node, versions[TASKS], True, again)
+        for node in sent
+        for again in (False, True)
+    }
     memories = Memories(program.nested, open_)
     resumed = {name for name in free if name in begun}
     for name in resumed:
@@ -94,7 +102,7 @@ def choose(machine: LiveState, may_start: MayStart) -> Choice:
 
 def _choose_sends(
     pending: Sequence[Any],
-    may_start: Mapping[str, bool],
+    may_start: Mapping[tuple[str, bool], bool],
     memories: Memories,
     begun: Mapping[str | int, bool],
 ) -> dict[int, Any]:
@@ -102,7 +110,7 @@ def _choose_sends(
     all do.
 
     Args:
-        may_start: whether a node may.
+        may_start: whether a node may, and whether if it has started before.
         memories: those that are taken, to which those of these are added.
         begun: what has started before. It goes first, and waits for no memory: what is recorded of
             it counts in this state only.
@@ -113,9 +121,10 @@ def _choose_sends(
     chosen: set[int] = set()
     for places in sorted(groups.values(), key=lambda places: begun.keys().isdisjoint(places)):
         sends = [pending[place] for place in places]
-        if all(may_start[send.node] for send in sends):
+        again = not begun.keys().isdisjoint(places)
+        if all(may_start[send.node, again] for send in sends):
             free = memories.take(*((send.node, send) for send in sends))
-            if free or not begun.keys().isdisjoint(places):
+            if free or again:
                 chosen.update(places)
     return {place: send for place, send in enumerate(pending) if place in chosen}
 

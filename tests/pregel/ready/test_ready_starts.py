@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from contextlib import suppress
 from typing import Annotated
 
 import pytest
@@ -84,6 +85,35 @@ def test_a_drained_call_from_which_nothing_is_cut_off_pauses(drive, schedule, wh
     answer = Command(resume="yes") if "__interrupt__" in result else None
     with pytest.raises(GraphDrained):
         thread.invoke(answer, control=control, durability=durability)
+
+
+@pytest.mark.parametrize("answered", [("a",), ("a", "b")])
+@pytest.mark.parametrize("sent", [False, True])
+@each_durability
+def test_a_drained_call_goes_on_with_what_has_begun_in_a_newer_state_than_an_open_task(drive, sent, answered, durability):
+    """b has asked in the state behind l, which a's end leaves behind: it keeps its answer, its result and its key."""
+    keys = []
+
+    def ask(state, runtime: Runtime):
+        keys.append(runtime.idempotency_key)
+        return {"log": [interrupt("b")]}
+
+    nodes = {"a": lambda _: {"log": [interrupt("a")]}, "b": ask}
+    routes = {"l": lambda _: Send("b", EMPTY) if sent else "b"}
+    thread = drive.on(ready(build("S>a S>l r:l=b", routes, nodes), saver=InMemorySaver()))
+    asked = {each.value: each.id for each in thread.invoke(EMPTY, durability=durability)["__interrupt__"]}
+    control = RunControl()
+    control.request_drain("deploy")
+    answers = {asked[each]: f"yes {each}" for each in answered}
+    with suppress(GraphDrained):  # if nothing was open: "exit" stores no state before both
+        thread.invoke(Command(resume=answers), control=control, durability=durability)
+    if thread.state.next and not thread.state.interrupts:
+        thread.invoke(None)
+    if "b" not in answered:
+        assert [each.id for each in thread.state.interrupts] == [asked["b"]]
+        thread.resume("yes b")
+    assert sorted(thread.log) == ["l", "yes a", "yes b"]
+    assert len({*keys}) == 1
 
 
 class Counted(TypedDict, total=False):
