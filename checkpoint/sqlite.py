@@ -180,9 +180,9 @@ class SqliteSaver(SqlSaver):
     ) -> int | None:
         space, database, execute = state.namespace_id, self._database, self._cursor.execute
         with self._lock:
-            grouped = database.grouped
-            mine = grouped or not database.connection.in_transaction or database.settle()
+            grouped = mine = database.grouped
             try:
+                mine = mine or not database.connection.in_transaction or database.settle()
                 try:
                     # Inside: Ctrl-C may come just as it is done.
                     try:

@@ -40,6 +40,9 @@ class Waits(Protocol):
     def lock(self, key: Any) -> Any:
         """Context manager: a lock that all who name this key share."""
 
+    def acquire(self, lock: Any, task: Any) -> Any:
+        """Whether a task has taken a lock, for which it waits: not if its holder was abandoned."""
+
     def ask(self, owner: Any, method: str, *args: Any) -> Any:
         """Call a method, of a checkpointer for example, or its async twin."""
 

@@ -122,26 +122,32 @@ class Chunks(AsyncGenerator[Any, None]):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __anext__(self) -> Coroutine[Any, Any, Any]:
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._move(loop)
+        self._enter_loop()
         return self._chunks.__anext__()
 
-    def _move(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _enter_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if loop is self._loop:
+            return
         if self._loop is not None and not self._ended:
             raise RuntimeError(
-                "this stream began in another event loop and cannot go on in this one: read it in "
-                "one loop. What was stored is kept: astream(None, config) continues the thread"
+                "this stream began in another event loop and cannot go on in this one: read and "
+                "close it in one loop. What was stored is kept: astream(None, config) continues "
+                "the thread"
             )
         self._loop = loop
 
     def asend(self, value: Any) -> Coroutine[Any, Any, Any]:
+        self._enter_loop()
         return self._chunks.asend(value)
 
     def athrow(self, *error: Any) -> Coroutine[Any, Any, Any]:
+        self._enter_loop()
         return self._chunks.athrow(*error)
 
     def aclose(self) -> Coroutine[Any, Any, None]:
+        if getattr(self._chunks, "ag_frame", None) is not None:  # else its loop has closed it
+            self._enter_loop()
         self._ended.append(True)
         return self._chunks.aclose()
 

@@ -12,6 +12,7 @@ any of these where a node has no policies; `recover` comes in only once it has r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 from sys import modules
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -153,9 +154,14 @@ def attempt_with_policies(task: Task, waits: Waits) -> Steps[None]:
 
 def _attempt_or_cached(task: Task, key: Any, waits: Waits) -> Steps[None]:
     cache = task.run.settings.cache
+    place, around = (id(cache), key), _ASKED.get()
+    if place in around:  # that task waits for this one, with a `key_func` that makes them equal
+        yield from _attempt_and_check(task, waits)
+        return
     # One at a time: equal tasks wait for the first to finish, and then find its result.
-    with waits.lock((id(cache), key)) as lock:
-        yield lock.acquire()
+    with waits.lock(place) as lock:
+        taken = yield waits.acquire(lock, task)
+        _ASKED.set((*around, place))
         try:
             known = yield from _ask_cache(task, "get", [key], waits)
             if known and key in known and (yield from _restore(task, known[key], waits)):
@@ -166,7 +172,13 @@ def _attempt_or_cached(task: Task, key: Any, waits: Waits) -> Steps[None]:
             if not _is_answered(task):
                 yield from _ask_cache(task, "set", encode_result(task, key), waits)
         finally:
-            lock.release()
+            _ASKED.set(around)
+            if taken:
+                lock.release()
+
+
+_ASKED: ContextVar[tuple[Any, ...]] = ContextVar("stategraph_asked_of_caches", default=())
+"""What the tasks in which this one runs have asked of caches."""
 
 
 def _is_answered(task: Task) -> bool:

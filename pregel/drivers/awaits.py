@@ -184,6 +184,9 @@ class AsyncioWaits:
     def lock(self, key: Any) -> Any:
         return self._locks.use((id(asyncio.get_running_loop()), key))
 
+    def acquire(self, lock: Any, task: Task) -> Any:
+        return lock.acquire()
+
     def ask(self, owner: Any, method: str, *args: Any) -> Any:
         return getattr(owner, f"a{method}")(*args)
 

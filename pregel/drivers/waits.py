@@ -97,6 +97,32 @@ def attempt(task: Task) -> None:
     task.finish()
 
 
+class TaskLock:
+    """A lock that a task takes on its thread. A task that was abandoned, and may never end, holds
+    up nobody."""
+
+    LOOK_AGAIN = 1.0
+    """Seconds between two looks at who holds it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holder: Task | None = None
+
+    def acquire(self, task: Task) -> bool:
+        """Wait for it; return whether it was taken, which `release` undoes."""
+        seconds = 0.0
+        while not self._lock.acquire(timeout=seconds):
+            holder, seconds = self._holder, self.LOOK_AGAIN
+            if holder is not None and holder.abandoned:
+                return False
+        self._holder = task
+        return True
+
+    def release(self) -> None:
+        self._holder = None
+        self._lock.release()
+
+
 class KeyLocks:
     """Locks by key, which are there as long as somebody holds or awaits them."""
 
@@ -152,7 +178,7 @@ class _OnThread:
 class ThreadWaits:
     """`Waits` of threads: each waits here and gives the result itself."""
 
-    _locks = KeyLocks(threading.Lock)
+    _locks = KeyLocks(TaskLock)
 
     run: staticmethod[[Steps[Any]], Any] = staticmethod(run_steps)
     run_task: staticmethod[[Task], None] = staticmethod(run_task)
@@ -164,6 +190,9 @@ class ThreadWaits:
 
     def lock(self, key: Any) -> Any:
         return self._locks.use(key)
+
+    def acquire(self, lock: Any, task: Task) -> Any:
+        return lock.acquire(task)
 
     def ask(self, owner: Any, method: str, *args: Any) -> Any:
         return getattr(owner, method)(*args)

@@ -7,7 +7,7 @@ import threading
 from contextlib import closing
 
 import pytest
-from kit.graphs import CONFIG, thread_config
+from kit.graphs import CONFIG, EMPTY, Log, chain_of, says, thread_config
 
 from stategraph.checkpoint.errors import DamagedError, StorageError
 from stategraph.checkpoint.sql.sqlite_database import Database
@@ -140,6 +140,13 @@ def test_what_was_closed_says_so(kind, tmp_path):
     opened.close()
     with pytest.raises(StorageError, match="it was closed"):
         USES[kind](opened)
+
+
+def test_a_run_whose_checkpointer_is_closed_says_so(drive, tmp_path):
+    saver = SqliteSaver(str(tmp_path / "file.db"))
+    app = chain_of(Log, first=says("first"), close=lambda state: saver.close()).compile(checkpointer=saver)
+    with pytest.raises(StorageError, match="it was closed"):
+        drive.invoke(app, EMPTY, CONFIG)
 
 
 @pytest.mark.parametrize("kind", USES)

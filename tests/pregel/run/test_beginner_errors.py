@@ -611,6 +611,26 @@ def test_a_stream_cannot_continue_in_another_event_loop():
         asyncio.run(take(stream))
 
 
+def test_a_stream_cannot_be_closed_in_another_event_loop():
+    """There it would wait for a node that never goes on."""
+
+    async def wait(state):
+        await asyncio.Event().wait()
+
+    async def use(method, *args):
+        return await getattr(stream, method)(*args)
+
+    stream = one(wait).compile().astream({"n": 0}, stream_mode=["values", "tasks"])
+    with asyncio.Runner() as first:
+        for _ in range(2):
+            first.run(use("__anext__"))
+        for way in ("aclose",), ("asend", None), ("athrow", ValueError()):
+            with pytest.raises(RuntimeError, match="this stream began in another event loop"):
+                asyncio.run(use(*way))
+        first.run(use("aclose"))
+    asyncio.run(use("aclose"))
+
+
 def test_a_stream_that_has_ended_or_was_closed_is_at_its_end_in_any_event_loop():
     async def take(stream):
         return [chunk async for chunk in stream]

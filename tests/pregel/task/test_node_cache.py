@@ -256,6 +256,60 @@ def test_nested_cached_nodes_do_not_wait_for_each_other(drive):
     assert drive.invoke(app, {"n": 1})["log"] == [1]
 
 
+def test_a_cached_task_that_runs_itself_with_the_same_key_does_not_wait_for_itself(drive):
+    one_key, apps = CachePolicy(key_func=lambda given: "k"), []
+
+    def node(state):
+        return {"log": [state["n"], *(apps[0].invoke({"n": state["n"] - 1})["log"] if state["n"] else [])]}
+
+    async def anode(state):
+        return {"log": [state["n"], *((await apps[0].ainvoke({"n": state["n"] - 1}))["log"] if state["n"] else [])]}
+
+    @task(cache_policy=one_key)
+    def count(n):
+        return [n, *(count(n - 1).result() if n else [])]
+
+    @task(cache_policy=one_key)
+    async def acount(n):
+        return [n, *(await acount(n - 1) if n else [])]
+
+    apps.append(app_of(anode if drive.is_async else node, policy=one_key))
+    assert drive.invoke(apps[0], {"n": 2})["log"] == [2, 1, 0]
+    assert drive.invoke(apps[0], {"n": 7})["log"] == [2, 1, 0]
+
+    @entrypoint(cache=InMemoryCache())
+    def flow(n):
+        return count(n).result()
+
+    @entrypoint(cache=InMemoryCache())
+    async def aflow(n):
+        return await acount(n)
+
+    assert drive.invoke(aflow if drive.is_async else flow, 2) == [2, 1, 0]
+
+
+def test_an_attempt_that_was_given_up_does_not_hold_up_equal_tasks():
+    """Its thread may never end."""
+    go = threading.Event()
+
+    def hang_once(state):
+        CALLS.append(1)
+        if len(CALLS) == 1:
+            go.wait(WAIT)
+        return {"log": [1]}
+
+    app = app_of(hang_once, policy=CachePolicy(key_func=lambda state: "k"))
+    app.step_timeout = 0.05
+    try:
+        with pytest.raises(TimeoutError):
+            app.invoke({"n": 1})
+        app.step_timeout = None
+        assert [app.invoke({"n": 1})["log"] for _ in range(2)] == [[1], [1]]
+        assert len(CALLS) == 2 and not go.is_set()
+    finally:
+        go.set()
+
+
 # -- time and clearing ----------------------------------------------------------------------------------------
 
 
