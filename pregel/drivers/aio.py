@@ -103,6 +103,33 @@ async def stream(run: Run) -> AsyncGenerator[Any, None]:
             driver.slice_end = await driver.slices.give_way()
 
 
+class Inside:
+    """What an async generator reads of one that it closes itself. An event loop that ends closes
+    all that it knows of at once, and would report that this one is being closed.
+    """
+
+    __slots__ = ("_chunks", "_next")
+
+    def __init__(self, chunks: AsyncGenerator[Any, None]) -> None:
+        self._chunks = chunks
+        self._next: Callable[[], Awaitable[Any]] = self._begin
+
+    def __aiter__(self) -> Inside:
+        return self
+
+    def __anext__(self) -> Awaitable[Any]:
+        return self._next()
+
+    def _begin(self) -> Awaitable[Any]:
+        self._next = self._chunks.__anext__
+        tell_loop = sys.get_asyncgen_hooks().firstiter
+        sys.set_asyncgen_hooks(firstiter=None)
+        try:
+            return self._next()
+        finally:
+            sys.set_asyncgen_hooks(firstiter=tell_loop)
+
+
 class Chunks(AsyncGenerator[Any, None]):
     """What `astream` returns: its generator, which goes on in no other event loop.
 

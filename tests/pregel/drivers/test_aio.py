@@ -351,6 +351,22 @@ def test_a_dropped_stream_leaves_no_task_behind():
     run(main)
 
 
+@pytest.mark.parametrize("options", [{}, {"multitask": "enqueue"}], ids=["alone", "in turn"])
+def test_an_event_loop_that_ends_closes_an_open_stream_and_reports_nothing(options):
+    app = graph({"fast": node(lambda _: [1]), "slow": node(forever)}, InMemorySaver())
+    reported, streams = [], []
+
+    async def main():
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+        streams.append(app.astream(1, CONFIG, stream_mode="updates", **options))
+        await anext(streams[0])
+
+    with asyncio.Runner() as runner:
+        runner.run(main())
+    assert reported == []
+    assert app.get_state(CONFIG).next == ("slow",)
+
+
 async def test_abatch_limits_concurrent_runs():
     running, most = [0], [0]
 
