@@ -22,6 +22,7 @@ from ..checkpoint.serde import Serializer
 from ..checkpoint.serde.json_form import from_json, to_json
 from ..graph.branch import BranchWriter
 from ..pregel.app import Pregel, check_compiled
+from ..pregel.control import RunControl
 from ..pregel.errors import GraphInterrupt
 from ..pregel.names import END, NS_END, NS_SEP, ROOT, START, without_ids
 from ..pregel.run.effects import Effect, Effects, Stop, Work
@@ -191,11 +192,18 @@ class Stage:
 
     def invoke(self, given: Any) -> Any:
         """Call the graph."""
-        return self.app.invoke(given, self.thread, **self._options)
+        return self.app.invoke(given, self.thread, control=self.saver.control, **self._options)
 
     def ainvoke(self, given: Any) -> Any:
         """`invoke` for coroutines."""
-        return self.app.ainvoke(given, self.thread, **self._options)
+        return self.app.ainvoke(given, self.thread, control=self.saver.control, **self._options)
+
+    def follow(self, run: RecordedRun) -> None:
+        """Let the next run get what was posted to this one, and stop where it has stopped."""
+        saver, stops = self.saver, run.end == "stopped"
+        saver.posts, saver.control = run.posts, RunControl()
+        has_begun = START in self.app.program.nodes and (run.from_start or run.steps)
+        saver.last = len(run.steps) + bool(has_begun) if stops else None
 
     def run(self, given: Any, book: AnswerBook, call: StageCall) -> Steps[None]:
         """Call the graph with an input, and with answers until nobody answers."""
@@ -209,9 +217,18 @@ class Stage:
 
 
 class _PostingSaver(InMemorySaver):
-    """Posts what is recorded to have been posted, each behind the checkpoint of a step."""
+    """Posts what is recorded to have been posted, each behind the checkpoint of a step, and ends a
+    run where the recorded one has stopped.
+
+    Attributes:
+        last: the number of the superstep behind which the run ends; None for its own end. A run
+            counts its steps from its input on.
+        control: of the run; None for one of its own.
+    """
 
     posts: Sequence[Any] = ()
+    last: int | None = None
+    control: RunControl | None = None
     goes_on = False  # from a checkpoint that it has not committed
 
     def read_posts(self, thread_id: str) -> Sequence[Post]:
@@ -227,7 +244,17 @@ class _PostingSaver(InMemorySaver):
         super().commit(commits)
         for commit in commits:
             if not commit.checkpoint_ns:
-                self.post_behind(address(commit.thread_id, ""))
+                thread = address(commit.thread_id, "")
+                self.post_behind(thread)
+                control, last = self.control, self.last
+                if control is not None and last is not None and self._count_steps(thread) >= last:
+                    control.request_drain(HELD)
+
+    def _count_steps(self, thread: RunnableConfig) -> int:
+        """How many checkpoints follow that of the newest input."""
+        [begun] = self.list(thread, filter={"source": "input"}, limit=1)
+        [newest] = self.list(thread, limit=1)
+        return newest.metadata["step"] - begun.metadata["step"]
 
     def post_behind(self, thread: RunnableConfig) -> None:
         """Post what is recorded to be taken behind the newest checkpoint."""
@@ -263,6 +290,8 @@ class Player:
         self.serde: Serializer = app.serde
         self.order: RecordedOrder = RecordedOrder(app.serde)
         played = replace(app, tapes) if tapes else app
+        # People have let runs go on from breakpoints, or not: the recording says where they ended.
+        played = played.copy({"interrupt_before": (), "interrupt_after": ()})
         self.stage: Stage = Stage(in_recorded_order(played, self.order), config, **options)
         self.error: Exception | None = None
 
@@ -282,7 +311,8 @@ class Player:
             for tape in self.tapes.values():
                 tape.begin(run)
             self.order.begin(run)
-            self.stage.saver.posts, self.error = run.posts, None
+            self.stage.follow(run)
+            self.error = None
             given = None if number == begun else from_json(run.input, self.serde)
             self.stage.saver.goes_on = number == begun
             try:
@@ -442,7 +472,7 @@ class RecordedOrder:
 
     def begin(self, run: RecordedRun) -> None:
         """Follow this run from now on."""
-        self._whole = _Script(run.steps, run.held)
+        self._whole = _Script(run.steps, run.held, stops=run.end == "stopped")
         self._inside = {}
         self._unused = [(path, task) for path, task in run.tasks() if task.steps]
         self._texts = {}
@@ -517,18 +547,29 @@ class _Script:
     Attributes:
         steps: those that have not ended, the next one first.
         kept: the tasks of the next step that have ended in an earlier call, by their ids.
+
+    Args:
+        stops: nothing runs after the steps; else what is not recorded runs.
     """
 
-    def __init__(self, steps: Sequence[RecordedStep] = (), held: Sequence[int] = ()) -> None:
+    def __init__(
+        self, steps: Sequence[RecordedStep] = (), held: Sequence[int] = (), *, stops: bool = False
+    ) -> None:
         self.steps = deque(steps)
         self.kept: dict[str, Task] = {}
         self._all = len(steps)
         self._held = frozenset(held)
+        self._stops = stops
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing runs any more."""
+        return self._stops and not self.steps
 
     @property
     def held(self) -> bool:
         """Whether nothing starts after what has ended by now."""
-        return bool(self.steps) and self._all - len(self.steps) in self._held
+        return self.is_over or (bool(self.steps) and self._all - len(self.steps) in self._held)
 
 
 class _Call:
@@ -630,7 +671,8 @@ class _Call:
                 self._known[task] = recorded
                 self._order.enter(task, recorded)
                 return task
-        if self._stopped or (self._failed and self._run.settings.on_failure == "stop"):
+        failed = self._failed and self._run.settings.on_failure == "stop"
+        if self._stopped or self._script.is_over or failed:
             return None
         return next(iter(self._waiting), None)
 

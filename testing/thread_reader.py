@@ -94,10 +94,11 @@ class _ThreadReader:
 
     def _run(self, level: _Level, line: list[CheckpointTuple]) -> RecordedRun:
         given = self._input(line[0])
-        steps, held = self._steps(level, line)
         program = level.graph.program
         last = view_within(program, line[-1], _by_id(line))
         end = _end_of(last)
+        # What only some tasks of its last step have done, nobody could make stop there again.
+        steps, held = self._steps(level, line, open_step=end != "stopped")
         state = last.machine.output(self.app.program.stream)
         start = _read_start(program, line[0])
         posts = tuple(
@@ -125,10 +126,14 @@ class _ThreadReader:
         return values[names]
 
     def _steps(
-        self, level: _Level, line: list[CheckpointTuple]
+        self, level: _Level, line: list[CheckpointTuple], *, open_step: bool = True
     ) -> tuple[tuple[RecordedStep, ...], tuple[int, ...]]:
         """The supersteps between these checkpoints, and the one that the last leads to, if any of
-        its tasks is recorded; and the numbers of those that are `held`."""
+        its tasks is recorded; and the numbers of those that are `held`.
+
+        Args:
+            open_step: False leaves out the one that the last leads to.
+        """
         for before, after in itertools.pairwise(line):
             _check_neighbours(self.thread_id, before, after)
         program = level.graph.program
@@ -141,7 +146,7 @@ class _ThreadReader:
             if ready and not is_last and kept_back(program, found, line[number + 1]):
                 held.append(len(steps))
             step = tuple(self._tasks(level, seen, found, known, is_last=is_last))
-            if step:
+            if step and (open_step or not is_last):
                 steps.append(step)
         return tuple(steps), tuple(held)
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import operator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
-from kit.graphs import CONFIG, chain_of, graph_of, thread_config
+from kit.graphs import CONFIG, Log, chain_of, graph_of, thread_config
 
 from stategraph import (
     END,
     START,
     Budget,
     Command,
+    GraphDrained,
     GraphInterrupt,
+    GraphRecursionError,
     InMemorySaver,
+    RunControl,
     Runtime,
     Send,
     StateGraph,
@@ -609,6 +613,51 @@ def test_a_thread_that_cannot_be_run_again_says_why(world):
     assert trials.remarks[1] == f"t0: {trials[0].unreadable}"
     with pytest.raises(CheckFailed, match="no thread could be read"):
         whatif(app, "t0").check(different=0)
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("live", [(), "*"])
+@pytest.mark.parametrize("how", ["a breakpoint", "the limit", "its process", "a deployment"])
+def test_a_trial_ends_where_its_thread_has_stopped(how, live, schedule):
+    ran, control = [], RunControl()
+
+    def node(name):
+        def run(state):
+            ran.append(name)
+            if name == "c" and how == "its process":
+                raise KeyboardInterrupt
+            if name == "b" and how == "a deployment":
+                control.request_drain()
+            return {"log": [name]}
+
+        return run
+
+    graph = graph_of(Log, "S>a>b>c>d b>e>f", **{name: node(name) for name in "abcdef"})
+    app = graph.compile(InMemorySaver(), schedule=schedule)
+    breaks = {"interrupt_before": ["c", "e"]} if how == "a breakpoint" else {}
+    with suppress(GraphRecursionError, KeyboardInterrupt, GraphDrained):
+        config = {**CONFIG, "recursion_limit": 2} if how == "the limit" else CONFIG
+        app.invoke({"log": []}, config, control=control, **breaks)
+    count = len(ran)
+    [trial] = whatif(app, 1, live=live)
+    log = trial.now.runs[-1].state["log"]
+    assert (trial.same, trial.end, log[:2]) == (True, "stopped", ["a", "b"])
+    assert ran[count:] == ([] if live == () else log)
+    app.invoke({"log": ["again"]}, CONFIG, interrupt_before=["a"])  # this drops what was left to do
+    assert [each.same for each in whatif(app, 1, live=live)] == [True]
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("breaks", [{"interrupt_before": "*"}, {"interrupt_after": ["a", "b"]}])
+def test_a_trial_goes_on_from_breakpoints_as_its_thread_did(breaks, schedule):
+    app = graph_of(Log, "S>a>b>c").compile(InMemorySaver(), schedule=schedule, **breaks)
+    app.invoke({"log": []}, CONFIG)
+    while app.get_state(CONFIG).next:
+        assert [each.same for live in ((), "*") for each in whatif(app, 1, live=live)] == [True, True]
+        app.invoke(None, CONFIG)
+    app.invoke({"log": []}, CONFIG)
+    [trial] = whatif(app, 1, live="*")
+    assert (trial.same, trial.now.runs[0].end, trial.end) == (True, "done", "stopped")
 
 
 @pytest.mark.parametrize("error", [DamagedError, UnknownTypeError])
