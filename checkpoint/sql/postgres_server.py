@@ -409,6 +409,7 @@ class Server:
                 connection.close()
                 pool.putconn(connection)
         except Error as error:
+            self.check_usable()  # it may have been closed meanwhile
             reason = (
                 "" if isinstance(error, PoolTimeout) else f" ({redact(str(error), self._conninfo)})"
             )

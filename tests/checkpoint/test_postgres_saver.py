@@ -586,6 +586,19 @@ def test_a_pool_handed_in_stays_open(postgres):
             assert connection.execute("SELECT count(*) FROM stategraph_checkpoints").fetchone() == (4,)
 
 
+def test_a_saver_that_is_closed_while_a_call_waits_for_a_connection_says_so(postgres):
+    with PostgresSaver.from_conn_string(postgres, pool_size=1) as saver, ThreadPoolExecutor(1) as threads:
+        saver.setup()
+        pool = saver._server.pool
+        connection = pool.getconn()
+        waiting = threads.submit(saver.get_tuple, CONFIG)
+        until(lambda: pool.get_stats()["requests_waiting"])
+        saver.close()
+        with pytest.raises(StorageError, match="it was closed"):
+            waiting.result(10)
+        connection.close()
+
+
 def test_a_closed_saver_and_one_of_another_process_say_so(postgres, monkeypatch):
     with PostgresSaver.from_conn_string(postgres) as saver:
         running(saver).step("0", a=1)
