@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any
 
@@ -51,8 +51,18 @@ class AsyncJournal(Journal):
         """`Journal.record`: the loop's own checkpointer methods store it."""
         if not self.can_wait():
             return super().record(entry, wait=wait)
-        stored = asyncio.run_coroutine_threadsafe(self._record_on_loop(entry, wait), self._loop)
-        return self._wait(stored) if wait else None
+        while True:
+            turn = self._record_on_loop(entry, wait)
+            try:
+                stored = asyncio.run_coroutine_threadsafe(turn, self._loop)
+                return self._wait(stored) if wait else None
+            except CancelledError:  # its loop ends, and cancels whatever runs there
+                entry.done, entry.error = False, None
+            except RuntimeError:
+                if not self._loop.is_closed():
+                    raise
+                turn.close()
+                return self._record_after_loop(entry)
 
     def transact(self, asked: InTransaction) -> Any:
         """`Journal.transact`: the function is called on a thread of the checkpointer's."""
@@ -78,6 +88,17 @@ class AsyncJournal(Journal):
         waited = super().record(entry, wait=wait)
         if waited is not None:
             await waited
+
+    def _record_after_loop(self, entry: Save) -> None:
+        """Record on this thread what a function has left there that has outlived its loop. It has
+        been done, so the next call must find it."""
+        with self._lane:
+            if not entry.done or entry.error is not None:
+                entry.done, entry.error = False, None
+                self._queue.append(entry)
+                asyncio.run(arun_steps(self._store_queued(entry)))
+        if entry.error is not None:
+            raise entry.error
 
     def _wait(self, stored: Future[None]) -> None:
         while True:

@@ -150,6 +150,34 @@ async def test_a_function_on_a_thread_whose_run_was_cancelled_has_no_further_eff
     assert till.calls == ["book"]
 
 
+def test_an_effect_that_ends_after_its_event_loop_is_recorded(saver):
+    till, begun, go, ended = Till(saver), threading.Event(), threading.Event(), threading.Event()
+
+    def pay():
+        begun.set()
+        assert go.wait(10)
+        return till.pay()
+
+    def node(state):
+        try:
+            return {"log": [get_runtime().once("pay", pay)]}
+        finally:
+            ended.set()
+
+    async def cancelled():
+        call = asyncio.create_task(app.ainvoke({}, CONFIG))
+        await asyncio.to_thread(begun.wait)
+        call.cancel()
+        await asyncio.wait([call])
+
+    app = chain_of(Log, node=node).compile(checkpointer=saver)
+    asyncio.run(cancelled())
+    go.set()
+    assert ended.wait(10)
+    assert asyncio.run(app.ainvoke(None, CONFIG)) == {"log": ["receipt 1"]}
+    assert till.calls == ["book"]
+
+
 def test_a_task_of_the_functional_api_has_effects_of_its_own(drive, saver):
     till = Till(saver)
 
