@@ -11,6 +11,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import closing
 from datetime import datetime
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 from ..checkpoint.base import BaseCheckpointSaver, address
@@ -128,12 +129,21 @@ def _apply(new: Pregel[Any, Any, Any, Any], proof: Proof, asked: argparse.Namesp
 
 
 def _back_up(path: str) -> str:
-    """Copy an SQLite file, also while it is written to; returns the name of the copy."""
+    """Copy an SQLite file, also while it is written to; returns the name of the copy.
+
+    Raises:
+        StorageError: it cannot be copied.
+    """
     import sqlite3
 
-    copy = f"{path}.{datetime.now():%Y%m%d-%H%M%S}.backup"
-    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
-        source.backup(target)
+    # Another command, which runs at the same time, must not copy over it.
+    copy = f"{path}.{datetime.now():%Y%m%d-%H%M%S-%f}.backup"
+    try:
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
+            source.backup(target)
+    except sqlite3.Error as error:
+        Path(copy).unlink(missing_ok=True)
+        raise StorageError(f"no thread was converted: {path} cannot be copied: {error}") from error
     return copy
 
 

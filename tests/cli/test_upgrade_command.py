@@ -1,6 +1,7 @@
 """`stategraph upgrade`: the table, the JSON, the exit code, and versions whose modules have the same name."""
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,32 @@ def test_apply_converts_each_thread_once_after_a_backup(shop, tmp_path, capsys):
     assert f"backup: {backup}" in out
     assert main(["upgrade", new, "--db", db, "--apply"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "converted 0 threads"
+
+
+def test_commands_within_a_second_have_backups_of_their_own(shop, tmp_path):
+    db, old = shop
+    new = write_renamed(tmp_path / "new")
+    for number in range(3):
+        with SqliteSaver.from_conn_string(db) as saver:
+            find_graph(old).copy({"checkpointer": saver}).invoke(EMPTY, thread_config(f"later {number}"))
+        assert main(["upgrade", new, "--db", db, "--apply"]) == 0
+    assert len([*tmp_path.glob("shop.db.*.backup")]) == 3
+
+
+def test_a_backup_that_fails_converts_nothing(shop, tmp_path, capsys, monkeypatch):
+    db, _ = shop
+    connect = sqlite3.connect
+
+    class Full(sqlite3.Connection):
+        def backup(self, *_):
+            raise sqlite3.OperationalError("database or disk is full")
+
+    new = write_renamed(tmp_path / "new")
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as end:
+        patch.setattr(sqlite3, "connect", lambda path, **options: connect(path, **{"factory": Full, **options}))
+        main(["upgrade", new, "--db", db, "--apply"])
+    assert end.value.code == 2
+    assert "database or disk is full" in capsys.readouterr().err
+    assert not [*tmp_path.glob("shop.db.*.backup")]
+    main(["upgrade", new, "--db", db])
+    assert "2 migrates" in capsys.readouterr().out
