@@ -353,7 +353,11 @@ class Driver:
         if self._batch is not None:
             # A function on a thread cannot be stopped. What it returns is still kept, so it is
             # waited for.
-            yield self._batch.join()
+            try:
+                yield self._batch.join()
+            except BaseException:  # Ctrl-C again
+                self.run.give_up()
+                raise
             self._take_ended(self._batch)
             self._batch = None
         try:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.base import ERROR, RESUME, RETURN
 from ...checkpoint.keys import canonical_key
+from ..errors import GraphAbandoned
 from ..names import PUSH
 from ..program.program import CompiledNode
 from ..program.results import refuse_coroutine
@@ -30,7 +31,7 @@ from ..running import SleepRequest
 from ..steps import Steps, Waits, run_steps
 from ..task.ids import call_id
 from ..task.interrupts import pausing
-from ..task.task import Task
+from ..task.task import Task, outwards
 from .attempt import refuse_late
 from .pool import POOL
 from .waits import WAITS
@@ -99,6 +100,8 @@ class Calls:
         """The record of an effect of a task."""
         from .side_effects import begin_effect
 
+        refuse_given_up(task)
+
         parent = self.run.parent
         if self.run.thread.saver is None and parent is not None:
             # A graph that stores nothing starts over with the task around it, under the same ids.
@@ -159,6 +162,7 @@ class Calls:
                 future = self._made_before(child) if made else self._find_recorded(child)
             if future is None:
                 refuse_late(parent)
+                refuse_given_up(parent)
             current.calls.append(future)
         return child, future
 
@@ -290,6 +294,16 @@ def error_of(child: Task) -> BaseException | None:
 def result_of(child: Task) -> Any:
     """What a finished call returned."""
     return dict(child.writes).get(RETURN)
+
+
+def refuse_given_up(task: Task) -> None:
+    """Let nothing begin for which nobody waits: the next run begins it, too.
+
+    Raises:
+        GraphAbandoned: the run of the task, or one around it, was given up.
+    """
+    if any(run_of(each).given_up for each in outwards(task)):
+        raise GraphAbandoned
 
 
 # -- what a call is known by -----------------------------------------------------------------------

@@ -182,7 +182,7 @@ class Run:
         self._advancing: Run | None = None
         self._open_calls: Callable[[Run], Any] | None = None
         # A list: the runs that `pin_to` makes share it.
-        self._cut: Final[list[bool]] = []
+        self._cut: Final[list[str]] = []
         self.payload_cache: Final[dict[Any, Any]] = {}
 
     def _streams_around(self, around: Run, graph: Graph) -> tuple[Stream, ...]:
@@ -230,12 +230,21 @@ class Run:
 
     def cancel(self) -> None:
         """Cut the run short."""
-        self._cut.append(True)
+        self._cut.append("cancelled")
 
     @property
     def cancelled(self) -> bool:
         """Whether it was cut short: whatever of its `@task` calls can be ended ends."""
         return bool(self._cut)
+
+    def give_up(self) -> None:
+        """Wait no longer for its functions on threads."""
+        self._cut.append("given up")
+
+    @property
+    def given_up(self) -> bool:
+        """Whether nobody waits for its functions on threads: the next run calls them again."""
+        return "given up" in self._cut
 
     def pin_to(self, machine: Machine, found: CheckpointTuple | None = None) -> Run:
         """This run as tasks see it that start in a state, while the run itself goes on

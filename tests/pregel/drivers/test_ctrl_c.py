@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+import queue
 import sys
 import threading
 import time
@@ -11,9 +12,11 @@ from itertools import count
 from typing import Annotated, TypedDict
 
 import pytest
+from kit import cluster
+from kit.drive import each_schedule
 from kit.graphs import CONFIG, EMPTY, Log, graph_of
 
-from stategraph import START, InMemorySaver, Send, StateGraph
+from stategraph import START, InMemorySaver, Send, StateGraph, get_runtime
 from stategraph.checkpoint.sql.sqlite_database import Database
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.pregel.drivers import journal
@@ -22,6 +25,8 @@ from stategraph.pregel.drivers.pool import POOL, ThreadBatch
 from stategraph.pregel.drivers.threads import ThreadDriver
 from stategraph.pregel.run import loop, progress
 from stategraph.pregel.schedule.machine import Machine
+
+postgres = cluster.emptied
 
 
 @pytest.fixture
@@ -309,3 +314,41 @@ def test_who_is_recorded_as_the_winner_of_a_race_stays_it_after_ctrl_c(names):
         app.invoke(EMPTY, CONFIG, durability="sync")  # so that it is this thread that stores
     state = app.get_state(CONFIG)
     assert state.values["log"] == ["quick"] or app.invoke(None, CONFIG)["log"] == ["quick"]
+
+
+@each_schedule
+@pytest.mark.parametrize("inside", [False, True], ids=["node", "graph"])
+def test_a_function_left_on_its_thread_by_a_second_ctrl_c_has_no_further_effects(monkeypatch, inside, schedule, saver):
+    """The first waits until it ends, and keeps its result."""
+    paid, doors, left = [], queue.SimpleQueue(), []
+
+    def pay(state):
+        door = threading.Event()
+        doors.put(door)
+        assert door.wait(10)
+        get_runtime().once("pay", paid.append, "book")
+
+    def node(state):
+        try:
+            (child.invoke if inside else pay)({})
+        finally:
+            doors.put(None)
+
+    def press(batch, seconds=None):
+        if len(left) < 2:
+            left.append(doors.get(timeout=10) if not left else None)
+            raise KeyboardInterrupt
+        return wait(batch, seconds)
+
+    wait = ThreadBatch.wait
+    child = graph_of(Log, "S>pay", pay=pay).compile(checkpointer=False)
+    app = graph_of(Log, "S>a S>z", z=node).compile(checkpointer=saver, schedule=schedule)
+    monkeypatch.setattr(ThreadBatch, "wait", press)
+    with pytest.raises(KeyboardInterrupt):
+        app.invoke(EMPTY, CONFIG, stream_mode="updates")
+    left[0].set()
+    assert doors.get(timeout=10) is None
+    assert paid == []
+    threading.Thread(target=lambda: doors.get(timeout=10).set()).start()
+    assert app.invoke(None, CONFIG) == {"log": ["a"]}
+    assert paid == ["book"]
