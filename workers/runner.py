@@ -27,6 +27,7 @@ from ..checkpoint.errors import (
 from ..checkpoint.sql.postgres_server import OutOfReachError
 from ..pregel.app import Pregel
 from ..pregel.clock import CLOCK
+from ..pregel.drivers import threads
 from ..pregel.errors import (
     GraphChangedError,
     GraphDrained,
@@ -36,6 +37,10 @@ from ..pregel.errors import (
 from ..pregel.log import log_failed_run
 from ..pregel.program.program import is_async
 from ..pregel.run.config import merge_configs
+from ..pregel.run.effects import Effects
+from ..pregel.run.run import Run
+from ..pregel.run.start import check_unchanged
+from ..pregel.run.update_state import load_to_edit
 from ..pregel.task.interrupts import looks_like_answers
 from ..pregel.types import Command, GraphOutput, Interrupt, RunnableConfig
 from .chunk_batches import ChunkWriter, ChunkWrites
@@ -335,6 +340,7 @@ def was_edited(graph: Pregel, task: dict[str, Any], config: RunnableConfig) -> b
 
     Raises:
         _Overtaken: another run has gone on from there, or the edit has left nothing to do.
+        GraphChangedError: another version has stored it, whose nodes this graph lacks.
     """
     run_id, saver = str(config["run_id"]), graph.checkpointer
     assert isinstance(saver, BaseCheckpointSaver)
@@ -347,10 +353,19 @@ def was_edited(graph: Pregel, task: dict[str, Any], config: RunnableConfig) -> b
         return False
     while found and found.metadata.get("source") == "update" and found.parent_config:
         found = saver.get_tuple(found.parent_config)
-    if found and found.metadata.get("run_id") == run_id and graph.get_state(config).next:
-        return True
+    if found and found.metadata.get("run_id") == run_id:
+        if graph.get_state(config).next:
+            return True
+        run = graph._editing(config)
+        threads.drive(run, _check_nodes(run))
     thread_id = config["configurable"]["thread_id"]
     raise _Overtaken(thread_id, mine.checkpoint["id"], head.checkpoint["id"])
+
+
+def _check_nodes(run: Run) -> Effects:
+    """Refuse a thread that has pending work for nodes which the graph lacks."""
+    yield from load_to_edit(run)
+    check_unchanged(run)
 
 
 def _may_stop_early(task: dict[str, Any], config: RunnableConfig) -> bool:

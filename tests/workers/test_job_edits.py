@@ -13,6 +13,8 @@ from stategraph.checkpoint import CheckpointConflictError
 from stategraph.checkpoint.integrity import Integrity
 from stategraph.checkpoint.serde import Serializer
 from stategraph.pregel.clock import CLOCK
+from stategraph.upgrade import Migration, prove
+from stategraph.upgrade.proof import apply_migration
 from stategraph.workers.jobs import JobCodec
 from stategraph.workers.runner import JobRunner
 
@@ -128,3 +130,31 @@ def test_a_job_that_had_ended_shows_what_it_had(world, happens):
     before = world.log
     assert world.run(attempt=2) == ("done", {"log": ["past", "first", "second", "job", "first", "second"]})
     assert world.log == before
+
+
+@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@pytest.mark.parametrize("node", ["first", "second"])
+def test_a_job_of_a_thread_that_a_newer_version_has_converted_is_left_to_its_workers(schedule, node):
+    saver, dead = InMemorySaver(), []
+
+    def work(name):
+        def run(state: Log):
+            if name == node and not dead:
+                dead.append(name)
+                raise KeyboardInterrupt
+            return {"log": [name]}
+
+        return run
+
+    options = {"checkpointer": saver, "schedule": schedule}
+    migration = Migration().rename_node("first", "one").rename_node("second", "two")
+    old = chain_of(Log, first=work("first"), second=work("second")).compile(**options)
+    new = chain_of(Log, one=work("first"), two=work("second")).compile(**options, migrate=migration)
+    runners = [JobRunner(app, FORM, lambda job, task: None) for app in (old, new)]
+    job = job_of(FORM, {"log": ["job"]})
+    assert runners[0].run(job).status == "failed"
+    [verdict] = prove(new, old).verdicts
+    assert apply_migration(new, verdict)
+    assert runners[0].run(job_of(FORM, {"log": ["job"]}, 2)).status == "left"
+    assert runners[1].run(job_of(FORM, {"log": ["job"]}, 3)).status == "done"
+    assert new.get_state(CONFIG).values["log"] == ["job", "first", "second"]
