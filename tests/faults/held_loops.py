@@ -7,6 +7,8 @@ import operator
 from contextlib import ExitStack, suppress
 from typing import Annotated, Any, TypedDict
 
+from kit.graphs import graph_of
+
 from stategraph import END, START, InMemorySaver, Send, StateGraph
 from stategraph.pregel.drivers import aio, driver, timeslice
 from stategraph.testing import CheckFailed, assert_same
@@ -53,7 +55,7 @@ def busy(clock: Clock, saver, rounds, width):
     def fan_out(state):
         return [Send("one", {"left": state["left"], "piece": n}) for n in range(width)] if state["left"] else END
 
-    inner = StateGraph(State).add_sequence([rest, count]).add_edge(START, "rest").compile()
+    inner = graph_of(State, "S>rest>count", rest=rest, count=count).compile()
     graph = StateGraph(State).add_node("one", one).add_node("inner", inner, input_schema=Left).add_edge("one", "inner")
     graph.add_conditional_edges(START, fan_out, ["one", END]).add_conditional_edges("inner", fan_out, ["one", END])
     return graph.compile(checkpointer=saver)

@@ -243,8 +243,7 @@ def joins(**options):
 
 
 def commands(**options):
-    graph = StateGraph(State).add_node(goes_on).add_node(note_b).add_node(word_count)
-    return graph.add_edge(START, "goes_on").compile(**options)
+    return graph_of(State, "S>goes_on", goes_on=goes_on, note_b=note_b, word_count=word_count).compile(**options)
 
 
 def questions(**options):
@@ -264,8 +263,7 @@ def handled(**options):
 
 
 def unhandled(**options):
-    graph = StateGraph(State).add_node(fails).add_node(note_a)
-    return graph.add_edge(START, "fails").add_edge(START, "note_a").compile(**options)
+    return graph_of(State, "S>fails S>note_a", fails=fails, note_a=note_a).compile(**options)
 
 
 def nested(**options):
@@ -417,8 +415,7 @@ def stays(state: State):
 
 
 def two_stay(**options):
-    graph = StateGraph(State).add_node("a", stays).add_node("b", stays)
-    return graph.add_edge(START, "a").add_edge(START, "b").compile(**options)
+    return graph_of(State, "S>a S>b", a=stays, b=stays).compile(**options)
 
 
 def two_tasks_stay(executor):

@@ -166,8 +166,7 @@ def memory_agent(world: World, *, shout: bool = False):
     def say(state: Talk):
         return {"said": [state["text"]]}
 
-    graph = StateGraph(Talk).add_node("memory", inner.compile(checkpointer=True)).add_node(say)
-    return graph.add_edge(START, "memory").add_edge("memory", "say").compile(name="memory")
+    return graph_of(Talk, "S>memory>say", memory=inner.compile(checkpointer=True), say=say).compile(name="memory")
 
 
 def functional_agent(world: World, *, mood: str = ""):

@@ -182,7 +182,7 @@ def calling() -> StoredThread:
     def read(state):
         return {"log": [fetch(page).result() for page in range(4)]}
 
-    app = compiled(StateGraph(Log).add_node(read).add_edge(START, "read"), "calling")
+    app = compiled(graph_of(Log, "S>read", read=read), "calling")
     try:
         app.invoke({"log": []}, CONFIG)
     except ValueError:

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import httpx
 import pytest
+from kit.graphs import graph_of
 from serving import serving
 from typing_extensions import TypedDict
 
-from stategraph import START, StateGraph, add_messages
+from stategraph import add_messages
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.graph.messages import stream_text
 from stategraph.serve import create_app
@@ -47,8 +48,7 @@ def make_chat():
         said = stream_text(["it is ", "sunny"], id="a2")
         return {"messages": said, "last": said, "log": ["done"]}
 
-    graph = StateGraph(Chat).add_sequence([model, tools, answer]).add_edge(START, "model")
-    return graph.compile(name="chat")
+    return graph_of(Chat, "S>model>tools>answer", model=model, tools=tools, answer=answer).compile(name="chat")
 
 
 @pytest.fixture(params=["memory", "postgres"])

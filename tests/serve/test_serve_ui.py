@@ -10,7 +10,7 @@ import httpx
 import psycopg
 import pytest
 from kit.browser import DRIVES_CHROMIUM, browsing
-from kit.graphs import Log, chain_of
+from kit.graphs import Log, chain_of, graph_of
 from paged import HOSTILE, Reader, Speech, make_chat, make_orders, relaying
 from serving import serving
 from starlette.applications import Starlette
@@ -375,7 +375,7 @@ def test_an_interrupt_is_shown_after_the_newest_message_with_yes_and_no_buttons(
         approved = interrupt("Send it?", response_schema=bool)
         return {"messages": [{"role": "assistant", "content": f"approved: {approved}"}]}
 
-    app = StateGraph(MessagesState).add_sequence([model, send]).add_edge(START, "model").compile()
+    app = graph_of(MessagesState, "S>model>send", model=model, send=send).compile()
     with serving(create_app({"mail": app})) as url, httpx.Client(base_url=url, timeout=30) as client:
         page = Reader(browser, url)
         for thread, button, answer in (("one", "Yes", True), ("two", "No", False)):

@@ -9,7 +9,7 @@ import threading
 from typing import Annotated, TypedDict
 
 import pytest
-from kit.graphs import CONFIG, chain_of
+from kit.graphs import CONFIG, chain_of, graph_of
 
 from stategraph import START, InMemorySaver, StateGraph
 from stategraph.graph import astream_text, stream_text
@@ -220,8 +220,7 @@ def test_the_failure_of_a_sibling_ends_the_run_though_a_function_waits(drive):
         assert says.held.wait(SOON)
         raise ValueError("no")
 
-    graph = StateGraph(State).add_node("say", says.function).add_node(fail)
-    app = graph.add_edge(START, "say").add_edge(START, "fail").compile()
+    app = graph_of(State, "S>say S>fail", say=says.function, fail=fail).compile()
     with pytest.raises(ValueError, match="no"):
         drive.stream(app, {}, stream_mode="custom")
 

@@ -290,8 +290,7 @@ def test_one_at_a_time_with_a_reader(drive, mode):
     def node(state):
         return {"log": [sum(f.result() for f in [tell(1), tell(2)])]}
 
-    graph = StateGraph(State).add_node("a", node).add_node("b", node)
-    app = graph.add_edge(START, "a").add_edge(START, "b").compile()
+    app = graph_of(State, "S>a S>b", a=node, b=node).compile()
     chunks = drive.stream(app, {"n": 1}, {"max_concurrency": 1}, stream_mode=mode, subgraphs=True)
     if mode == "custom":
         assert sorted(data for _, data in chunks) == [1, 1, 2, 2]

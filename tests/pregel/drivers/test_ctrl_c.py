@@ -112,8 +112,7 @@ def test_what_stops_a_save_in_the_background_is_raised_by_the_run_alone(
         return {"log": ["b"]}
 
     with Saver.from_conn_string(":memory:", synchronous="off") as saver:
-        graph = StateGraph(Log).add_node("a", lambda state: {"log": ["a"]}).add_node("b", waits)
-        app = graph.add_edge(START, "a").add_edge("a", "b").compile(checkpointer=saver)
+        app = graph_of(Log, "S>a>b", a=lambda state: {"log": ["a"]}, b=waits).compile(checkpointer=saver)
         with pytest.raises(Stop):
             drive.invoke(app, {"log": ["in"]}, CONFIG, durability="async")
     assert not printed
@@ -245,7 +244,7 @@ def side_by_side():
 
 
 def beside_a_handler():
-    graph = StateGraph(Log).add_node("a", lambda state: {"log": ["a"]}).add_edge(START, "a")
+    graph = graph_of(Log, "S>a")
     graph.add_node("b", fail, error_handler=lambda state: {"log": ["handled"]}).add_edge(START, "b")
     return graph.compile(checkpointer=InMemorySaver()), ["a", "handled"], False
 
@@ -256,8 +255,7 @@ def resumed_beside_what_finished():
     def b(state):
         return fail(state) if failing.pop() else {"log": ["b"]}
 
-    graph = StateGraph(Log).add_node("a", lambda state: {"log": ["a"]}).add_edge(START, "a")
-    app = graph.add_node("b", b).add_edge(START, "b").compile(checkpointer=InMemorySaver())
+    app = graph_of(Log, "S>a S>b", a=lambda state: {"log": ["a"]}, b=b).compile(checkpointer=InMemorySaver())
     with pytest.raises(ValueError, match="failed"):
         failing.append(True), app.invoke(EMPTY, CONFIG)
     failing[:] = [False] * 3

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 import pytest
-from kit.graphs import CONFIG, chain_of
+from kit.graphs import CONFIG, chain_of, graph_of
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -477,7 +477,7 @@ def test_a_nested_graph_that_lives_is_a_sign_of_life(drive, known, inside):
     def second(state):
         found.append(known[0][0].remaining())
 
-    child = StateGraph(State).add_sequence([first, second]).add_edge(START, "first").compile()
+    child = graph_of(State, "S>first>second", first=first, second=second).compile()
     node = drive.node_of(child) if inside else child
     drive.invoke(app_of(node, timeout=TimeoutPolicy(idle_timeout=60)), {"n": 1})
     assert found == [60, 60, 60]
@@ -577,7 +577,7 @@ def test_a_graph_that_runs_at_the_deadline_stores_and_shows_no_more(drive, gate)
         writer("after")
         return {"log": ["after"]}
 
-    child = StateGraph(State).add_sequence([slow, after]).add_edge(START, "slow").compile()
+    child = graph_of(State, "S>slow>after", slow=slow, after=after).compile()
     app = again(child, saver)
     chunks = drive.stream(app, {"n": 1}, CONFIG, stream_mode=["custom", "updates"], subgraphs=True)
     assert [(bool(ns), mode, data) for ns, mode, data in chunks] == [

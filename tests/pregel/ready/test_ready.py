@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import pytest
 from kit.drive import each_case, each_durability
-from kit.graphs import CONFIG, EMPTY, chain_of, thread_config
+from kit.graphs import CONFIG, EMPTY, chain_of, graph_of, thread_config
 from kit.ready_graphs import State, build, ends_in, ready, sends, show, times
 from typing_extensions import TypedDict
 
@@ -141,8 +141,7 @@ def test_a_refused_task_does_not_run_again_until_it_can_start_again(drive, durab
         ran.append("mail")
         return {"last": "mail"}
 
-    builder = StateGraph(Plain).add_node("a", mail).add_node("b", write_last("b"))
-    thread = drive.on(ready(builder.add_edge(START, "a").add_edge(START, "b")))
+    thread = drive.on(ready(graph_of(Plain, "S>a S>b", a=mail, b=write_last("b"))))
     with ends_in("b", "a"), pytest.raises(ConcurrentUpdateError, match="'a' started before 'b'") as raised:
         thread.invoke(EMPTY, durability=durability)
     assert "During task with name 'a'" in raised.value.__notes__[0]
@@ -164,8 +163,7 @@ def test_a_task_refused_again_after_an_edit_does_not_run_again(drive):
         ran.append("slow")
         return {"last": "slow"}
 
-    builder = StateGraph(Plain).add_node("slow", slow).add_node("a", write_last("a")).add_node("b", write_last("b"))
-    thread = drive.on(builder.add_edge(START, "a").add_edge(START, "slow").add_edge("a", "b").compile(
+    thread = drive.on(graph_of(Plain, "S>a>b S>slow", slow=slow, a=write_last("a"), b=write_last("b")).compile(
         InMemorySaver(), schedule="ready", interrupt_before=["b"]
     ))
     with ends_in("a", "slow"), pytest.raises(ConcurrentUpdateError):
@@ -179,8 +177,7 @@ def test_a_task_refused_again_after_an_edit_does_not_run_again(drive):
 
 def test_a_refusal_in_a_nested_graph_is_resolved_there(drive):
     """The task around it was not refused: it goes on, and its graph with what the edit has let start again."""
-    builder = StateGraph(Plain).add_node("a", write_last("a")).add_node("b", write_last("b"))
-    inside = builder.add_edge(START, "a").add_edge(START, "b").compile(schedule="ready")
+    inside = graph_of(Plain, "S>a S>b", a=write_last("a"), b=write_last("b")).compile(schedule="ready")
     thread = drive.on(ready(chain_of(Plain, a=inside)))
     with ends_in("b", "a"):
         for _ in range(2):
@@ -195,8 +192,7 @@ def test_a_plain_key_of_the_parent_that_changed_meanwhile_is_not_written_by_an_e
     """The graph inside has a key of the same name."""
     builder = StateGraph(Plain, output_schema=State).add_node("a", write_last("a")).add_node("b", write_last("b"))
     inside = builder.add_edge(START, "a").add_edge(START, "b").compile(schedule="ready")
-    outer = StateGraph(Plain).add_node("box", inside).add_node("o", write_last("o"))
-    thread = drive.on(ready(outer.add_edge(START, "box").add_edge(START, "o")))
+    thread = drive.on(ready(graph_of(Plain, "S>box S>o", box=inside, o=write_last("o"))))
     with ends_in("o", "b", "a", "box"):
         with pytest.raises(ConcurrentUpdateError, match="'a' started before 'b'"):
             thread.invoke(EMPTY)

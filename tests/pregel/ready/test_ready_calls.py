@@ -9,7 +9,7 @@ from typing import TypedDict
 
 import pytest
 from kit.drive import each_schedule
-from kit.graphs import CONFIG, EMPTY
+from kit.graphs import CONFIG, EMPTY, graph_of
 from kit.ready_graphs import (
     State,
     beside_a_chain,
@@ -57,8 +57,7 @@ def ask(state):
 
 
 def test_a_pickled_graph_is_the_same(drive):
-    graph = StateGraph(State).add_node("a", log_a).add_node("b", log_b)
-    app = graph.add_edge(START, "a").add_edge("a", "b").compile(schedule="ready")
+    app = graph_of(State, "S>a>b", a=log_a, b=log_b).compile(schedule="ready")
     again = pickle.loads(pickle.dumps(app))
     assert again.program.starts_ready
     assert drive.invoke(again, EMPTY)["log"] == drive.invoke(app, EMPTY)["log"] == ["a", "b"]
@@ -135,8 +134,7 @@ def test_a_task_does_not_write_over_what_a_command_has_written(drive):
     class Plain(State, total=False):
         last: str
 
-    builder = StateGraph(Plain).add_node("ask", lambda _: {"last": interrupt("?")}).add_node("a", log_a)
-    thread = drive.on(ready(builder.add_edge(START, "ask").add_edge(START, "a")))
+    thread = drive.on(ready(graph_of(Plain, "S>ask S>a", ask=lambda _: {"last": interrupt("?")}, a=log_a)))
     thread.invoke(EMPTY)
     for call in (Command(resume="answer", update={"last": "command"}), None):
         with pytest.raises(ConcurrentUpdateError, match="'ask' started before a Command wrote it") as raised:

@@ -10,7 +10,7 @@ import pytest
 from kit import cluster
 from kit.drive import each_schedule
 from kit.fleet import counting, working
-from kit.graphs import CONFIG, Log, chain_of
+from kit.graphs import CONFIG, Log, chain_of, graph_of
 from kit.savers import local_saver
 
 from stategraph import (
@@ -121,8 +121,7 @@ def test_coroutines_are_not_cancelled():
         ended.append("slow")
         return {}
 
-    builder = StateGraph(Log).add_node("fail", fail).add_node("slow", slow)
-    app = builder.add_edge(START, "fail").add_edge(START, "slow").compile(on_failure="finish")
+    app = graph_of(Log, "S>fail S>slow", fail=fail, slow=slow).compile(on_failure="finish")
     with pytest.raises(ConnectionError):
         asyncio.run(app.ainvoke({}))
     assert ended == ["slow"]

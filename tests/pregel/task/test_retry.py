@@ -376,7 +376,7 @@ def test_a_nested_graph_resumes_where_it_failed(drive, inside):
             raise Oops
         return {"log": ["done"]}
 
-    child = StateGraph(State).add_sequence([first, second]).add_edge(START, "first").compile()
+    child = graph_of(State, "S>first>second", first=first, second=second).compile()
     app = app_of(drive.node_of(child) if inside else child, InMemorySaver(), retry_policy=AT_ONCE)
     assert drive.invoke(app, {"n": 1}, CONFIG)["log"] == ["done"]
     assert log == ["first", "second", "second", "second"]
