@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 import threading
 import time
 from itertools import count
-from typing import Annotated, TypedDict
 
 from kit import cluster, machines
+from kit.graphs import Log as State
 from kit.graphs import chain_of, thread_config
 
 from stategraph import END
@@ -22,10 +21,6 @@ from .campaign import Round, Skipped, trial
 STEPS, THREADS, RESTARTS = 40, 3, 3
 TURNS = 2
 PLACE = ("numbers",)
-
-
-class State(TypedDict):
-    log: Annotated[list[int], operator.add]
 
 
 def counting(saver):

@@ -327,10 +327,6 @@ def test_a_run_that_failed_after_its_answer_is_followed_by_the_next_input(world)
     assert [each.end for each in trial.now.runs] == ["failed", "done"]
 
 
-class Asking(TypedDict):
-    log: Annotated[list[str], operator.add]
-
-
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 @pytest.mark.parametrize("one_by_one", [False, True])
 def test_questions_that_a_nested_graph_asks_together_are_asked_together_again(schedule, one_by_one):

@@ -113,7 +113,14 @@ def test_every_module_can_be_loaded_where_what_it_needs_is_installed():
             pass
 
 
-@pytest.mark.parametrize(("name", "heavy"), [("stategraph", {*LAZY}), ("stategraph.serve.app", {"httpx", "networkx", "psycopg"})])
+@pytest.mark.parametrize(
+    ("name", "heavy"),
+    [
+        ("stategraph", {*LAZY}),
+        ("stategraph.store", {"sqlite3", "numpy"}),
+        ("stategraph.serve.app", {"httpx", "networkx", "psycopg"}),
+    ],
+)
 def test_import_loads_nothing_heavy(name, heavy, tmp_path):
     load(name)  # where what it needs is installed
     code = f"import json, sys, {name}; print(json.dumps(sorted(sys.modules)))"

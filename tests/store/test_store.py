@@ -9,8 +9,6 @@ import math
 import pickle
 import platform
 import sqlite3
-import subprocess
-import sys
 import threading
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
@@ -24,7 +22,6 @@ from hypothesis import strategies as st
 from kit import cluster
 from kit.drive import each_case
 
-import stategraph.store
 from stategraph.checkpoint import StorageError
 from stategraph.store import (
     BaseStore,
@@ -1238,20 +1235,6 @@ def test_a_machine_without_proc_goes_by_its_name(monkeypatch, tmp_path):
     sql.this_machine.cache_clear()
     assert sql.this_network() == sql.this_machine() == platform.node()
     sql.this_machine.cache_clear()
-
-
-# -- the room -------------------------------------------------------------------------------------------------------
-
-
-def test_every_exported_name_is_there():
-    assert len(set(stategraph.store.__all__)) == len(stategraph.store.__all__)
-    for name in stategraph.store.__all__:
-        assert getattr(stategraph.store, name) is not None
-
-
-def test_importing_the_room_opens_no_database():
-    code = "import sys, stategraph.store; sys.exit('sqlite3' in sys.modules or 'numpy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("after", range(4))

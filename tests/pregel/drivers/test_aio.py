@@ -8,7 +8,7 @@ import threading
 
 import pytest
 from kit.drive import each_durability
-from kit.graphs import CONFIG, thread_config
+from kit.graphs import CONFIG
 
 from stategraph.channels import BinaryOperatorAggregate, LastValue
 from stategraph.checkpoint import InMemorySaver
@@ -381,18 +381,3 @@ async def test_abatch_limits_concurrent_runs():
         [i] for i in range(1, 6)
     ]
     assert most[0] == 2
-
-
-def test_one_graph_serves_several_event_loops():
-    app = graph({f"n{i}": node(lambda x, i=i: [(x, i)]) for i in range(3)}, InMemorySaver())
-    results = {}
-
-    def use(number):
-        results[number] = asyncio.run(app.ainvoke(number, thread_config(str(number))))
-
-    users = [threading.Thread(target=use, args=(n,)) for n in range(4)]
-    for user in users:
-        user.start()
-    for user in users:
-        user.join(WAIT)
-    assert results == {n: [(n, i) for i in range(3)] for n in range(4)}

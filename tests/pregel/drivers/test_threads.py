@@ -272,13 +272,13 @@ def test_batch_runs_side_by_side():
 # -- sharing --------------------------------------------------------------------------------------------------
 
 
-def test_one_graph_serves_many_threads_at_once():
+def test_one_graph_serves_many_threads_and_event_loops_at_once(drive):
     app = graph({f"n{i}": node(lambda x, i=i: [(x, i)]) for i in range(4)}, InMemorySaver())
     results = {}
 
     def use(number):
         for _ in range(5):
-            results[number] = app.invoke(number, thread_config(str(number)))
+            results[number] = drive.invoke(app, number, thread_config(str(number)))
 
     users = [threading.Thread(target=use, args=(n,)) for n in range(8)]
     for user in users:

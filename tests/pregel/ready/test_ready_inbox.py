@@ -6,7 +6,7 @@ from kit.graphs import CONFIG, EMPTY
 from kit.ready_graphs import build, by_order, ends_by, ends_in, ready
 
 from stategraph import CheckpointConflictError, Command, Send, interrupt
-from stategraph.checkpoint.base import POST, POST_TASK_ID
+from stategraph.checkpoint.base import POST_TASK_ID
 
 ORDER = by_order("a", "b", "c", "long", "d")
 
@@ -180,19 +180,6 @@ def test_joins_in_waves(drive, saver, kind):
     assert end == ["a0", "word", "b2", *(["d3", "long"] if kind == "any" else ["long", "d4"])] or (
         kind == "any" and end == ["a0", "word", "b2", "long", "d3"]
     )
-
-
-def test_streams_show_it_behind_the_step(drive, saver):
-    app = app_of(saver, "S>a>b", a=posting("a", saver, "word"))
-    chunks = drive.stream(app, EMPTY, CONFIG, stream_mode=["updates", "values"])
-    assert chunks == [
-        ("values", EMPTY),
-        ("updates", {"a": {"log": ["a0"]}}),
-        ("updates", {POST: {"log": ["word"]}}),
-        ("values", {"log": ["a0", "word"]}),
-        ("updates", {"b": {"log": ["b2"]}}),
-        ("values", {"log": ["a0", "word", "b2"]}),
-    ]
 
 
 def test_posts_are_applied_once_when_schedules_alternate(drive, saver):

@@ -156,9 +156,10 @@ def test_pending_sends_and_parallel_nodes_keep_their_step(drive, saver):
     assert drive.invoke(app, EMPTY, CONFIG) == {"log": ["s", "word", "wx", "wy", "e after 4"]}
 
 
-def test_streams_show_it_as_an_update_once_its_step_is_stored(drive, saver):
+@each_schedule
+def test_streams_show_it_as_an_update_once_its_step_is_stored(drive, saver, schedule):
     first = posting(saver, "word")
-    app = chain(saver, first, says("b"))
+    app = chain(saver, first, says("b"), schedule=schedule)
     chunks = drive.stream(app, EMPTY, CONFIG, stream_mode=["updates", "values"])
     assert chunks == [
         ("values", EMPTY),
