@@ -68,7 +68,7 @@ def test_values_are_those_that_were_stored_whatever_was_decoded_before(steps):
 
 def decoding(decoder, *values):
     """How many bytes are decoded for each of some values, one after the other."""
-    counts: list[int] = []
+    counts = []
 
     def loads(blob):
         counts[-1] += len(blob[1])

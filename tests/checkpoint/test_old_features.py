@@ -100,7 +100,7 @@ def workflow(saver):
     """Calls of tasks, a question, and a value for the next call."""
 
     @entrypoint(checkpointer=saver)
-    def run(number: int, *, previous: int | None = None) -> Any:
+    def run(number: int, *, previous: int | None = None):
         doubled = double(number).result()
         answer = interrupt("go on?")
         return entrypoint.final(value=[doubled, answer, previous], save=doubled)

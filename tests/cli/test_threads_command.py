@@ -8,7 +8,6 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kit.graphs import CONFIG, EMPTY, thread_config
@@ -59,7 +58,7 @@ def test_a_question_inside_a_task_is_printed_once(tmp_path, capsys):
     file = str(tmp_path / "threads.db")
 
     @task
-    def ask() -> Any:
+    def ask():
         return interrupt("inside?")
 
     with SqliteSaver.from_conn_string(file) as saver:

@@ -9,7 +9,6 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any
 
 import pytest
 from kit import cluster
@@ -90,7 +89,7 @@ def test_a_task_on_an_executor_has_the_store(drive, one, tmp_path):
     with SqliteStore.from_conn_string(str(tmp_path / "a.db")) as store:
 
         @entrypoint(store=store)
-        def flow(n: int) -> Any:
+        def flow(n: int):
             return task(remembers, executor=one)({"n": n}).result()
 
         drive.invoke(flow, 4)

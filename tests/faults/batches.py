@@ -16,7 +16,7 @@ from stategraph.store.sqlite import SqliteStore
 from stategraph.testing import CheckFailed
 from stategraph.testing.concurrency import side_by_side
 
-from .campaign import Round, trial
+from .campaign import trial
 from .stages import postgres
 
 BATCHES = 100
@@ -83,7 +83,7 @@ def held_up(address):
 
 
 @trial("R43", quick=3, full=1_000)
-def racing_batches(round: Round) -> None:
+def racing_batches(round):
     """100 batches by 4 writers on the same 12 places, in any order of these: each puts all or deletes all. Whoever looks in
     between, and at the end, sees the whole of one batch. In memory, SQLite and Postgres."""
     kind = ("postgres", "sqlite", "memory")[round.number % 3]

@@ -24,7 +24,7 @@ from stategraph.testing import CheckFailed, Ledger, assert_same
 from stategraph.testing.harness import Mode
 from stategraph.workers import Queue
 
-from .campaign import Round, trial
+from .campaign import trial
 from .fleets import WORKERS, until_all_ended
 from .killer import NEVER, WRITING, Kill, Killer, Kills
 from .stages import Storage, Synced, config, postgres, sqlite
@@ -113,7 +113,7 @@ def fork(app, at):
 
 
 @trial("R58", quick=3, full=500, on_postgres=(1, 100))
-def killed_budgets(round: Round, storage: Storage) -> None:
+def killed_budgets(round, storage: Storage):
     """A thread calls a model 11 times, 8 of them side by side, and is killed one to four times: inside the saver, around
     its writes, within a call, at a random moment; another thread of the same user runs beside it. The budget of a thread
     stops it again and again, that of the user asks. All calls that arrived are counted, killed ones at most once more;
@@ -135,7 +135,7 @@ THREADS = 16
 NAMES = [f"{user}-{number}" for user in ("ann", "bob") for number in range(THREADS)]
 
 
-def judge_users(round: Round, storage: Storage, stopped):
+def judge_users(round, storage: Storage, stopped):
     """Each user has spent what has arrived and what killed calls had reserved, at most the limit.
 
     Args:
@@ -159,7 +159,7 @@ def judge_users(round: Round, storage: Storage, stopped):
 
 
 @trial("R58", quick=1, full=20)
-def budgets_of_killed_workers(round: Round) -> None:
+def budgets_of_killed_workers(round):
     """Threads of two users are run by three workers, of which one is killed again and again. Each user may call 100 times,
     fewer than the threads need: calls that arrive are counted, no user passes the limit, and it is not reached before."""
     storage = postgres(round)
@@ -218,7 +218,7 @@ def client_of(port):
 
 
 @trial("R58", quick=1, full=20)
-def budgets_of_a_killed_server(round: Round) -> None:
+def budgets_of_a_killed_server(round):
     """The same on a server on SQLite or Postgres, which is killed and started again."""
     storage = (sqlite if round.number % 2 else postgres)(round)
     if storage.kind == "postgres":

@@ -28,7 +28,7 @@ from stategraph import task as task_of
 from stategraph.testing import CheckFailed, Ledger, assert_same
 from stategraph.testing.harness import Mode
 
-from .campaign import Round, trial
+from .campaign import trial
 from .killer import WRITING, Kill, Killer
 from .kills import recorded, repeats
 from .stages import State, Storage, config, postgres, sqlite
@@ -309,7 +309,7 @@ def _compare(play: Play, values, wanted, notes, noted):
 
 
 @trial("R25", quick=8, full=20_000)
-def slow_commits(round: Round) -> None:
+def slow_commits(round):
     """A graph or an entrypoint drawn by chance, whose functions ask several questions, call `@task`s that ask and call in
     turn, and run graphs, on a saver whose storing calls take 0 to 200 ms (20 at first). A client answers some of the
     questions at a time. Nothing fails, the end is that of quick commits, each answer reaches its question, and no task
@@ -332,7 +332,7 @@ def slow_commits(round: Round) -> None:
 
 
 @trial("R25", quick=3, full=4_000, on_postgres=(2, 1_000))
-def killed_calls_on_sqlite(round: Round, storage: Storage) -> None:
+def killed_calls_on_sqlite(round, storage: Storage):
     """The same, while the process is killed one to three times: around a storing call, after an effect, at a random
     moment. The client delivers the same call again, or looks at the thread. The end is that of an unbroken run, and no
     `@task` that was recorded is done again."""

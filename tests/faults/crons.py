@@ -12,7 +12,7 @@ from kit import cluster, fleet
 from stategraph.testing import CheckFailed, assert_same
 from stategraph.workers import Queue
 
-from .campaign import Round, trial
+from .campaign import trial
 from .fleets import WORKERS, given
 
 DAY = timedelta(days=1)
@@ -29,7 +29,7 @@ def planned(name, missed, first, days):
 
 
 @trial("R53", quick=2, full=200)
-def killed_schedulers(round: Round) -> None:
+def killed_schedulers(round):
     """Nine daily schedules have come due 1 to 40 times, and nobody was there. Three workers start at once, and one is killed
     every 0 to 0.2 s and another started: of each schedule exactly the planned times that `missed` says are fired, once, and
     each of their jobs ends with each of its steps once."""

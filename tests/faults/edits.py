@@ -29,7 +29,7 @@ from stategraph.pregel.clock import CLOCK
 from stategraph.testing import CheckFailed, assert_same
 from stategraph.testing.harness import Mode
 
-from .campaign import Round, patched, trial
+from .campaign import patched, trial
 from .stages import config, postgres, sqlite
 
 KINDS = {"says": 0, "asks": 1, "twice": 2, "calls": 1, "nested": 1}
@@ -257,7 +257,7 @@ class Client:
 
 
 @trial("R28", quick=20, full=40 * len(SHAPES))
-def edits_while_paused(round: Round) -> None:
+def edits_while_paused(round):
     """Graphs of up to 5 nodes that ask, call `@task`s, send and nest graphs, edited while they are paused: as a node that
     asks, as two at once, as the node before, twice, without `as_node`; before and after some questions were answered;
     each call by a fresh process, as far as the thread can tell. What is open, under which ids, the log in the end and how
@@ -289,7 +289,7 @@ def edits_while_paused(round: Round) -> None:
 
 
 @trial("R28", quick=6, full=5_000)
-def edits_of_live_runs(round: Round) -> None:
+def edits_of_live_runs(round):
     """While a node runs its thread is edited, once or twice, by others. The edit or the run is told that it came second,
     and what is there can be gone on with: each edit that was told ok and each node is in the log once."""
     random, tried, edited = round.random, list[str](), list[str]()
@@ -337,7 +337,7 @@ def edits_of_live_runs(round: Round) -> None:
 
 
 @trial("R28", quick=3, full=600)
-def pending_twice(round: Round) -> None:
+def pending_twice(round):
     """A node is pending several times, by `Send`s and by an edge. Updates for some of these tasks leave the others, and
     each of those runs once."""
     random = round.random
@@ -550,7 +550,7 @@ def edit_beside_sends(fan: Fan, random, call, saver):
 
 
 @trial("R28", quick=30, full=len(FANS))
-def edits_beside_sends(round: Round) -> None:
+def edits_beside_sends(round):
     """`Send`s, with and without a node beside them, led to by edges, routers, Commands and the input, in both schedules;
     each durability; edited where the thread asks, sleeps, has failed or is at a breakpoint, and at a checkpoint of its history. An edit
     without `as_node` is refused as ambiguous, or all that was under way goes on; in the end everything is in the log once."""

@@ -21,7 +21,7 @@ from stategraph.testing import CheckFailed, Ledger, assert_same
 from stategraph.testing.graphs import shown
 from stategraph.testing.harness import Mode
 
-from .campaign import Round, Skipped, patched, trial
+from .campaign import Skipped, patched, trial
 from .stages import carry_through, config, journey, sqlite
 
 ROUNDS, ASK = 4, 2
@@ -136,7 +136,7 @@ ERRORS = {
 
 
 @trial("R10", quick=2, full=400)
-def failing_statements(round: Round) -> None:
+def failing_statements(round):
     """The k-th statement of a journey fails, before it was done or after, by EIO, ENOSPC, an OSError or Ctrl-C, for all k
     (every 9th at first): a typed error, whole steps, no thread left, and the next call goes on."""
     random = round.random
@@ -226,7 +226,7 @@ class SignalAt:
 
 
 @trial("R10", quick=15, full=10_000)
-def signals(round: Round) -> None:
+def signals(round):
     """Ctrl-C or SIGTERM comes at any call of the main thread: the same."""
     random = round.random
     signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio may have been stopped before it put it back
@@ -284,7 +284,7 @@ def _signalled(round, kind, durability, number, at, where):
 
 
 @trial("R10", quick=10, full=5_000)
-def cancelled_calls(round: Round) -> None:
+def cancelled_calls(round):
     """The awaiting task is cancelled when the k-th statement is reached: the same, and no asyncio task is left."""
     random = round.random
     durability = random.choice(["sync", "sync", "async", "exit"])
@@ -328,7 +328,7 @@ def _cancelled(round, durability, at, where):
 
 
 @trial("R11", quick=13, full=2_000)
-def full_databases(round: Round) -> None:
+def full_databases(round):
     """The file may grow by some pages only (`max_page_count` swept): a StorageError, the newest step can be read, and
     with room the journey goes on to its end."""
     storage = sqlite(round)
@@ -355,7 +355,7 @@ def full_databases(round: Round) -> None:
 
 
 @trial("R11", quick=2, full=100)
-def full_disks(round: Round) -> None:
+def full_disks(round):
     """The same on a file system of 400 KB."""
     folder = round.folder / "small"
     folder.mkdir()

@@ -13,7 +13,7 @@ from stategraph.testing import CheckFailed, assert_same
 from stategraph.workers import Queue, Worker
 from stategraph.workers.session import WorkerSession
 
-from .campaign import Round, patched, trial
+from .campaign import patched, trial
 
 STEPS, WORKERS = 5, 3
 THREADS = 500
@@ -73,7 +73,7 @@ def kill_at_random(round, queue, workers: fleet.Fleet, threads):
 
 
 @trial("R1", quick=0, full=10)
-def killed_workers(round: Round) -> None:
+def killed_workers(round):
     """500 threads of five steps are submitted; of three workers one is killed every 0.1 to 0.5 s and another started:
     every thread ends with each step once, every step's effect has one key, nothing is parked."""
     with fleet_of(round) as (queue, workers):
@@ -81,7 +81,7 @@ def killed_workers(round: Round) -> None:
 
 
 @trial("R22", quick=1, full=50)
-def poisoned_jobs(round: Round) -> None:
+def poisoned_jobs(round):
     """4 of 40 jobs kill the process that runs them; workers are started anew as they die. Each such job is parked, after
     exactly three tries where a worker runs one job at a time; where it runs four, one may die of another's kill before
     it has begun, and the last try is its own. All others end well."""
@@ -115,7 +115,7 @@ METHODS = ("claim", "end", "end_and_claim", "watch", "find_cancelled", "wait")
 
 
 @trial("R40", quick=3, full=1_000)
-def workers_that_fail(round: Round) -> None:
+def workers_that_fail(round):
     """The loop of a worker ends with an error at one of the first calls of its session, chosen at random, before or
     after it: six threads that it has begun, or was about to, go on in the next worker."""
     names = [f"t{number}" for number in range(6)]
@@ -179,7 +179,7 @@ class Cables:
 
 
 @trial("R1", quick=0, full=5)
-def pulled_cables(round: Round) -> None:
+def pulled_cables(round):
     """100 threads of five steps on three machines and a server's, with a network between them: cables are pulled at
     random, for moments and for half a minute, the server's too, and machines lose their power. Every thread ends with
     each step once, every step's effect has one key, nothing is parked."""

@@ -21,7 +21,7 @@ from stategraph.executors import ProcessExecutor
 from stategraph.pregel import WorkerLostError
 from stategraph.testing import CheckFailed, assert_same
 
-from .campaign import Round, trial
+from .campaign import trial
 
 KINDS = [*FORKING, plain, dies_beside_a_child, answers_twice, hostile, leaves_a_child_of_c]
 WORKERS, DRIVERS, CALLS = 2, 3, 6
@@ -73,7 +73,7 @@ def side_by_side(works, patience):
 
 
 @trial("R41", quick=3, full=500)
-def forking_nodes(round: Round) -> None:
+def forking_nodes(round):
     """18 calls on two processes from three threads, of nodes that fork (by hand, in C, by multiprocessing, pools, preexec)
     and whose children return, raise, exit, write or stay; of nodes that write what is no frame, or another call's, or
     that die beside a child; a worker is killed meanwhile: each call gets the token that it brought, from its worker."""

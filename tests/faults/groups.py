@@ -15,7 +15,7 @@ from stategraph.checkpoint.records import Commit, address
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import CheckFailed, Commits, assert_same
 
-from .campaign import Round, trial
+from .campaign import trial
 
 THREADS, STEPS = 24, 6
 
@@ -143,7 +143,7 @@ def ask(saver, statement):
 
 
 @trial("R10", quick=3, full=500)
-def grouped_commits(round: Round) -> None:
+def grouped_commits(round):
     """Many threads commit at once, from coroutines and from threads, some of them overtaken, in half of the rounds to a
     disk that gets full: who is told that a step is stored finds it, also after a kill; nobody fails because of another."""
     with closing(SqliteSaver(round.folder / "db")) as saver, closing(Live(saver, round.folder, round.random)) as live:

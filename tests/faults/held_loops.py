@@ -13,7 +13,7 @@ from stategraph import END, START, InMemorySaver, Send, StateGraph
 from stategraph.pregel.drivers import aio, driver, timeslice
 from stategraph.testing import CheckFailed, assert_same
 
-from .campaign import Round, patched, trial
+from .campaign import patched, trial
 
 LONGEST = 0.004
 """Seconds that a piece of work takes at most."""
@@ -66,7 +66,7 @@ class Left(TypedDict, total=False):
 
 
 @trial("R29", quick=5, full=1_000)
-def shared_loops(round: Round) -> None:
+def shared_loops(round):
     """A run of coroutines that never wait (wide supersteps, nested graphs; called, streamed; in each durability) is
     cancelled at any moment: the loop sees to that within 20 ms of work, and the run goes on to the same end."""
     random, clock = round.random, Clock(round)

@@ -21,7 +21,7 @@ from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import CheckFailed, assert_same
 from stategraph.testing.hostile import ATTACKS
 
-from .campaign import Round, trial
+from .campaign import trial
 from .stages import postgres, sqlite
 from .travel import drawn
 
@@ -67,7 +67,7 @@ def _load(serializer, payload):
 
 
 @trial("R14", quick=2, full=10_000)
-def hostile_payloads(round: Round) -> None:
+def hostile_payloads(round):
     """500 mutated payloads and gadgets are loaded under `sys.addaudithook`: nothing is imported, opened, compiled or run;
     at most 64 MiB and 100 ms each, typed errors only."""
     count, most = round.bench.one(loaded, f"{round.random.random()}", PAYLOADS)
@@ -109,7 +109,7 @@ def stored(saver, last, value):
 
 
 @trial("R18", quick=2, full=2_000)
-def round_trips(round: Round) -> None:
+def round_trips(round):
     """100 values of any kind in channels, writes and metadata of a saver, one after the other so that one may be stored
     as a change to the last: each comes back equal and of the same type, or is refused and nothing is stored. In memory,
     SQLite and, now and then, Postgres."""

@@ -20,7 +20,7 @@ from stategraph import (
 )
 from stategraph.testing import CheckFailed, assert_same
 
-from .campaign import Round, trial
+from .campaign import trial
 from .stages import config, sqlite
 
 AGAIN = RetryPolicy(initial_interval=0, max_attempts=3, jitter=False, retry_on=Exception)
@@ -86,7 +86,7 @@ def carried(app, given, at):
 
 
 @trial("R3", quick=30, full=3_000)
-def keys_are_stable(round: Round) -> None:
+def keys_are_stable(round):
     """Graphs whose nodes fail by chance, with retries, resumes and a fork: each place has one key on a branch, another
     one on the fork, and no key means two places."""
     random = round.random
@@ -171,7 +171,7 @@ def nested_in_a_loop(noted: Noted, saver, random):
 
 
 @trial("R3", quick=20, full=50_000)
-def keys_of_mixed_durabilities(round: Round) -> None:
+def keys_of_mixed_durabilities(round):
     """Nested graphs run in calls that die at a storing call while the next node begins, one to three of them, each with
     durability "sync" or "async": each place has one key."""
     random, noted = round.random, Noted()

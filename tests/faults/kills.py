@@ -16,7 +16,7 @@ from stategraph.testing import CheckFailed, Ledger, assert_same
 from stategraph.testing.graphs import shown
 from stategraph.testing.harness import Mode
 
-from .campaign import Round, trial
+from .campaign import trial
 from .killer import Kill, Killer, Kills, carry
 from .stages import (
     LANES,
@@ -84,7 +84,7 @@ def repeats(notes):
 
 
 @trial("R1", quick=5, full=8_000, on_postgres=(2, 2_000))
-def killed_on_sqlite(round: Round, storage: Storage) -> None:
+def killed_on_sqlite(round, storage: Storage):
     """A run of 50 steps (8 at first) of three tasks, with nested graphs and a question, is killed one to three times:
     inside the saver, around its writes, after an effect, at a random moment. Then state and history are those of an
     unbroken run, no more was repeated than was in flight, and nothing that was recorded as done."""
@@ -148,7 +148,7 @@ def _one_key_each(notes, play: Play):
 
 
 @trial("R2", quick=10, full=5_000)
-def failed_siblings(round: Round) -> None:
+def failed_siblings(round):
     """Of five tasks side by side some fail, by chance, again and again: a task that ended well is not done again."""
     random = round.random
     ended = Counter()
@@ -182,7 +182,7 @@ def failed_siblings(round: Round) -> None:
 
 
 @trial("R26", quick=5, full=10_000)
-def deaths_amid_races(round: Round) -> None:
+def deaths_amid_races(round):
     """A process dies at one of its storing calls, between a win and the end of the losers among others: `next` is empty
     only if the next call does nothing, and names what that call runs."""
     random, ran, release = round.random, list[str](), threading.Event()

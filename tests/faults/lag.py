@@ -13,7 +13,7 @@ from stategraph.testing import CheckFailed, assert_same
 from stategraph.testing.graphs import LogState
 from stategraph.testing.harness import Mode
 
-from .campaign import Round, trial
+from .campaign import trial
 from .stages import config
 
 STEPS = 200
@@ -35,7 +35,7 @@ def counting(saver, ran, after):
 
 
 @trial("R5", quick=6, full=400)
-def failing_saves(round: Round) -> None:
+def failing_saves(round):
     """The saves fail from the n-th on: at most one superstep runs after that, the error reaches the caller, and the
     thread goes on from its last stored step once saves work again."""
     random = round.random
@@ -70,7 +70,7 @@ def failing_saves(round: Round) -> None:
 
 
 @trial("R5", quick=3, full=400)
-def hanging_saves(round: Round) -> None:
+def hanging_saves(round):
     """The n-th save hangs: at most one superstep runs meanwhile."""
     random = round.random
     hang_at = 1 + random.randrange(30)

@@ -24,7 +24,7 @@ from stategraph.testing import CheckFailed, assert_same
 from stategraph.testing.concurrency import side_by_side
 from stategraph.testing.harness import Mode
 
-from .campaign import Round, trial
+from .campaign import trial
 from .stages import config, postgres, sqlite
 
 PLACES = {"plain": "talk", "keyed": "talk:=ann", "twice": "talk|inside"}
@@ -123,7 +123,7 @@ def raced(round, saver):
 
 
 @trial("R54", quick=6, full=20_000)
-def racing_memories(round: Round) -> None:
+def racing_memories(round):
     """2 to 4 callers, sync and async, on one thread whose node runs a graph with a memory: for the thread, for a key, or
     inside another; each durability, both schedules; in memory and SQLite. A memory holds each turn once, in the order of
     the thread, and each that the thread counts; with "exit" no other."""
@@ -135,7 +135,7 @@ def racing_memories(round: Round) -> None:
 
 
 @trial("R54", quick=1, full=5_000)
-def racing_memories_on_postgres(round: Round) -> None:
+def racing_memories_on_postgres(round):
     """The same on Postgres."""
     with postgres(round).open() as saver:
         raced(round, saver)
@@ -175,7 +175,7 @@ def revive(saver):
 
 
 @trial("R55", quick=3, full=5_000)
-def exit_inside_and_outside(round: Round) -> None:
+def exit_inside_and_outside(round):
     """A call with "exit" runs a graph with a memory, which may ask, and dies after each thing that it stores, as does the
     call that answers. It is delivered again: the memory and the thread hold each turn once, and the same."""
     random = round.random

@@ -14,7 +14,7 @@ from stategraph.pregel.task.ids import effect_id
 from stategraph.testing import CheckFailed, Ledger, assert_same
 from stategraph.workers import Queue
 
-from .campaign import Round, trial
+from .campaign import trial
 from .fleets import WORKERS, given, until_all_ended
 from .killer import Kill, Killer, Kills, carry
 from .stages import EFFECTS, LANES, TURNS, Storage, Synced, shop, sqlite
@@ -109,7 +109,7 @@ def check_kept(notes, where):
 
 
 @trial("R48", quick=4, full=4_000, on_postgres=(1, 500))
-def killed_effects(round: Round, storage: Storage) -> None:
+def killed_effects(round, storage: Storage):
     """A run with 21 effects by `once`, three tasks side by side, retries and a question, is killed one to four times: inside
     the saver, around its writes, within an effect, after `once`, at a random moment. Each effect is had, under one key; none
     is had again once its record is stored, or `once` has returned."""
@@ -144,7 +144,7 @@ def _unmoved(done, before, after, where):
 
 
 @trial("R48", quick=1, full=20)
-def effects_of_killed_workers(round: Round) -> None:
+def effects_of_killed_workers(round):
     """60 threads of five effects are submitted (8 at first); of three workers one is killed every 0.1 to 0.5 s and another
     started: each effect is had, under one key, and none after `once` has returned."""
     names = [f"t{number}" for number in range(60 if round.number else 8)]

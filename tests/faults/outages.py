@@ -16,7 +16,7 @@ from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.store.postgres import PostgresStore
 from stategraph.testing import CheckFailed, assert_same
 
-from .campaign import Round, Skipped, trial
+from .campaign import Skipped, trial
 
 STEPS, THREADS, RESTARTS = 40, 3, 3
 TURNS = 2
@@ -55,7 +55,7 @@ def told(call):
 
 
 @trial("R12", quick=1, full=100)
-def restarted_under_load(round: Round) -> None:
+def restarted_under_load(round):
     """The server is stopped, as if by power loss every other time, and started again while three threads store
     supersteps: every run ends, every thread holds each step once, and nobody waits beyond the timeout."""
     found = cluster.programs()
@@ -96,7 +96,7 @@ def restarted_under_load(round: Round) -> None:
 
 
 @trial("R12", quick=1, full=50)
-def given_up(round: Round) -> None:
+def given_up(round):
     """A program stores one number after the other while its cable is pulled and plugged in again; it gives a call up
     after half a second and goes on with the next number. What it was told stored is read back, and no number that was
     given up is stored later on."""

@@ -14,7 +14,7 @@ from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.records import Commit, address
 from stategraph.testing import CheckFailed, Commits, assert_same
 
-from .campaign import Round, trial
+from .campaign import trial
 from .stages import postgres
 
 THREADS, STEPS = 24, 6
@@ -121,7 +121,7 @@ class Live:
 
 
 @trial("R10", quick=2, full=300)
-def pipelined_commits(round: Round) -> None:
+def pipelined_commits(round):
     """Many threads commit at once to Postgres, some of them overtaken, some locked by others, in half of the rounds while
     connections are cut: who is told that a step is stored finds it, once; nobody fails because of another."""
     where = postgres(round).address

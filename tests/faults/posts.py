@@ -16,7 +16,7 @@ from stategraph.checkpoint.base import POST_TASK_ID
 from stategraph.testing import CheckFailed, Ledger, assert_same
 from stategraph.testing.harness import Mode
 
-from .campaign import Round, trial
+from .campaign import trial
 from .killer import Kill, Kills, carry
 from .stages import Storage, Synced, carry_through, config, postgres, sqlite
 
@@ -123,7 +123,7 @@ def check_writes(saver, where, durabilities: Collection[str]):
 
 
 @trial("R51", quick=3, full=2_000, on_postgres=(1, 300))
-def posts_to_killed_runs(round: Round, storage: Storage) -> None:
+def posts_to_killed_runs(round, storage: Storage):
     """Two processes post 12 words each to a thread whose run is killed up to three times: inside the saver, around its
     writes, at a random moment. Each word is in one step, once in the state, in order, and a node ran after it."""
     random = round.random
@@ -164,7 +164,7 @@ def compete(storage, play: Play):
 
 
 @trial("R51", quick=2, full=500)
-def posts_to_competing_runs(round: Round) -> None:
+def posts_to_competing_runs(round):
     """Three processes run one thread at once, two post: whoever loses the head has taken nothing, and no word is lost or
     in two steps."""
     random, storage = round.random, sqlite(round)

@@ -7,7 +7,7 @@ from stategraph.checkpoint.base import address
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import CheckFailed, Commits, assert_same
 
-from .campaign import Round, Skipped, trial
+from .campaign import Skipped, trial
 
 STEPS = 40
 IMAGES = 20
@@ -70,14 +70,14 @@ def losing_power(round, synchronous):
 
 
 @trial("R4", quick=2, full=1_000)
-def power_lost_full(round: Round) -> None:
+def power_lost_full(round):
     """40 steps with synchronous="full" on a disk that remembers; 20 images of what a loss of power may leave, any part
     of the unsynced sectors, torn at 512 or 4096 bytes. Every step told stored is there, and the file is sound."""
     losing_power(round, "full")
 
 
 @trial("R4", quick=2, full=1_000)
-def power_lost_normal(round: Round) -> None:
+def power_lost_normal(round):
     """The same with "normal": the steps that are there are the first ones, whole."""
     losing_power(round, "normal")
 

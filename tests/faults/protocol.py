@@ -12,7 +12,7 @@ from properties.explorer.search import RULES, Bounds, Explorer
 
 from stategraph.testing import CheckFailed
 
-from .campaign import Round, trial
+from .campaign import trial
 
 PLAIN, RACES, NAMED = Bounds(races=False), Bounds(), Bounds(races=False, named=True)
 DURABILITIES = ("sync", "async", "exit")
@@ -74,7 +74,7 @@ CASES = _cases()
 
 
 @trial("R26", quick=1, full=len(CASES))
-def exhaustive(round: Round) -> None:
+def exhaustive(round):
     """Everything that can happen to a program of two tasks that ask up to three times, `@task`s and nested graphs among
     them: each order of ends; each storing call succeeds, fails, is stored and fails, or the process dies before or after
     it; each run is cancelled anywhere; each next call of a client, two clients at once, calls delivered again. From each

@@ -19,7 +19,7 @@ from stategraph.testing import CheckFailed, Ledger, assert_same, check_race
 from stategraph.testing.concurrency import Attempt, race, side_by_side
 from stategraph.testing.graphs import appending
 
-from .campaign import Round, trial
+from .campaign import trial
 from .stages import Storage, config, sqlite
 
 REFUSED = (CheckpointConflictError, UnknownInterruptError)
@@ -69,7 +69,7 @@ def appended(storage, name, rounds):
 
 
 @trial("R6", quick=2, full=20, on_postgres=(1, 20))
-def racing_processes_on_sqlite(round: Round, storage: Storage) -> None:
+def racing_processes_on_sqlite(round, storage: Storage):
     """8 processes move one head on, 50 times each (12 at first): one winner for each head, every ok in the chain."""
     turns = 12 if round.number < 2 else 50
     with storage.open():
@@ -85,7 +85,7 @@ def racing_processes_on_sqlite(round: Round, storage: Storage) -> None:
 
 
 @trial("R6", quick=1, full=50)
-def racing_runs(round: Round) -> None:
+def racing_runs(round):
     """4 processes run a graph on one thread: the inputs of runs told ok stand once in the final log, no other doubly."""
     storage = sqlite(round)
     with storage.open() as saver:
@@ -131,7 +131,7 @@ def answered(storage, folder, name, count, threads):
 
 
 @trial("R7", quick=2, full=50, on_postgres=(1, 50))
-def answers_in_sqlite(round: Round, storage: Storage) -> None:
+def answers_in_sqlite(round, storage: Storage):
     """2, 4 or 8 processes answer the same 20 questions (6 at first) at the same moment: each effect fires once."""
     count = round.random.choice([2, 4, 8])
     threads = [f"{n}" for n in range(6 if round.number < 2 else 20)]
@@ -153,7 +153,7 @@ def _paid_once(round, threads, won):
 
 
 @trial("R7", quick=2, full=1_000)
-def answers_of_threads(round: Round) -> None:
+def answers_of_threads(round):
     """2, 4 or 8 threads of one process answer the same question at the same moment: its effect fires once."""
     ledger = Ledger(round.folder / "effects")
     with sqlite(round).open() as saver:
@@ -185,7 +185,7 @@ def delivered(app, given, at):
 
 
 @trial("R8", quick=6, full=10_000)
-def delivered_again(round: Round) -> None:
+def delivered_again(round):
     """Calls with a run id, answers among them, are delivered two or three times, in turn, late, or at the same moment:
     each is applied once."""
     random = round.random
@@ -247,7 +247,7 @@ def delivered_together(storage, folder, name, threads, how):
 
 
 @trial("R8", quick=1, full=500, on_postgres=(1, 100))
-def run_ids_together_on_sqlite(round: Round, storage: Storage) -> None:
+def run_ids_together_on_sqlite(round, storage: Storage):
     """Two processes deliver the same call with a run id, and have both loaded the thread before either stores: the node
     runs once, one delivery is refused, and it is recognized when it comes again."""
     threads = [f"{n}" for n in range(20)]

@@ -9,7 +9,7 @@ from contextlib import suppress
 from stategraph import START, Command, InMemorySaver, MessagesState, StateGraph, interrupt
 from stategraph.testing import assert_same
 
-from .campaign import Round, trial
+from .campaign import trial
 from .stages import config
 
 
@@ -60,7 +60,7 @@ class Drawn:
 
 
 @trial("R38", quick=15, full=3_000)
-def messages_shown_once(round: Round) -> None:
+def messages_shown_once(round):
     """Nested graphs, as nodes and called by functions, in rows and side by side, whose nodes ask and fail: over all calls
     that it takes, with `subgraphs` and without, in each durability, each message is streamed once."""
     drawn = Drawn(round.random)

@@ -11,7 +11,7 @@ from stategraph.checkpoint.base import UNDOING
 from stategraph.testing import CheckFailed, Ledger, assert_same
 from stategraph.testing.harness import Mode
 
-from .campaign import Round, trial
+from .campaign import trial
 from .killer import WRITING, Kill, Killer, Kills
 from .stages import Storage, Synced, config, sqlite
 
@@ -115,7 +115,7 @@ def run(storage: Storage, play: Play, path, plan: Kill):
 
 
 @trial("R60", quick=3, full=1_000, on_postgres=(1, 300))
-def killed_sagas(round: Round, storage: Storage) -> None:
+def killed_sagas(round, storage: Storage):
     """A run buys six times, in nodes, a graph inside and two Sends, and is undone; it is killed one to four times while it
     buys or undoes: inside the saver, around its writes, within a call, at a random moment. Calls are keyed or irreversible;
     questions about a call that may have been made are answered with the truth. Each call is undone once, the last first."""
@@ -127,7 +127,7 @@ def killed_sagas(round: Round, storage: Storage) -> None:
         kills.kill(random.choice(["saver", "before", "after", "effect", "moment"]), 200)
     where = kills.end()
     notes = Ledger(path).read()
-    keys: dict[str, str] = {}
+    keys = {}
     for item, key in notes:
         if keys.setdefault(item, key) != key:
             raise CheckFailed(f"{where}: {item} was repeated with another key")

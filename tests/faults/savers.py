@@ -18,14 +18,14 @@ from stategraph.testing import CheckFailed, assert_same
 from stategraph.testing.damage import THREADS, Reading, _filled, _invented, _missed
 from stategraph.testing.harness import Harness
 
-from .campaign import Round, trial
+from .campaign import trial
 from .races import Gate
 
 FLIPS = 25
 
 
 @trial("R33", quick=2, full=200)
-def flipped_bits(round: Round) -> None:
+def flipped_bits(round):
     """25 times a bit of an SQLite file is flipped, anywhere, indexes and page headers included: what is read, listed,
     copied and pruned is what was stored, or `DamagedError` or `StorageError` says that it is not: no shorter history,
     and no error without a word on damage."""
@@ -99,7 +99,7 @@ def opening(folder, gate, rounds):
 
 
 @trial("R30", quick=2, full=20)
-def opened_at_once(round: Round) -> None:
+def opened_at_once(round):
     """Eight processes open ten new SQLite files at the same moment, as savers, stores and caches, and one file is opened
     while another program writes to it: no error."""
     gate = Gate(round.folder / "gate", 8)

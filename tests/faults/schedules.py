@@ -19,7 +19,7 @@ from stategraph import (
 from stategraph.testing import assert_same
 from stategraph.testing.graphs import shown
 
-from .campaign import Round, trial
+from .campaign import trial
 from .stages import config, sqlite
 
 
@@ -127,7 +127,7 @@ async def _read(app, given, modes):
 
 
 @trial("R19", quick=13, full=20_000)
-def any_order_of_ends(round: Round) -> None:
+def any_order_of_ends(round):
     """Sends, nodes side by side and nested graphs whose tasks end in an order drawn by chance, sync and async, in memory
     and in SQLite: values and history have the same hash as in the first round."""
     is_async = round.random.random() < 0.5

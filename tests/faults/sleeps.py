@@ -13,7 +13,7 @@ from stategraph.checkpoint.base import RETURN
 from stategraph.testing import CheckFailed, Ledger, assert_same
 from stategraph.testing.harness import Mode
 
-from .campaign import Round, trial
+from .campaign import trial
 from .killer import Kill, Killer, Kills
 from .stages import Storage, Synced, config, sqlite
 
@@ -107,7 +107,7 @@ def recorded(storage):
 
 
 @trial("R52", quick=2, full=2_000, on_postgres=(1, 200))
-def killed_sleeps(round: Round, storage: Storage) -> None:
+def killed_sleeps(round, storage: Storage):
     """A run with 12 sleeps, three tasks side by side, in place or as pauses, is killed one to four times: inside the saver,
     around its writes, at a random moment. A time that was recorded never changes, no task wakes before it, a call before it
     starts no task, and every task wakes once."""

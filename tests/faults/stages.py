@@ -162,7 +162,7 @@ EFFECTS = {
 AGAIN = RetryPolicy(max_attempts=2, initial_interval=0, retry_on=ConnectionError)
 
 
-def shop(saver, is_async, do, ado, fails, schedule: Any = "supersteps"):
+def shop(saver, is_async, do, ado, fails, schedule="supersteps"):
     """`TURNS` times: three tasks side by side with two effects each, of which some fail at first; then one with an
     effect, which asks in one of the turns.
 

@@ -16,7 +16,7 @@ from stategraph.testing import CheckFailed, SaverChecks
 from stategraph.testing.damage import Reading, _filled, _invented
 from stategraph.testing.harness import Harness
 
-from .campaign import Round, Skipped, patched, trial
+from .campaign import Skipped, patched, trial
 
 
 def checked(round, suite: type[SaverChecks], only):
@@ -36,7 +36,7 @@ def checked(round, suite: type[SaverChecks], only):
 
 
 @trial("R9", quick=2, full=1_000)
-def clocks_that_jump(round: Round) -> None:
+def clocks_that_jump(round):
     """The clock jumps by up to a year at every look, ids and times are in no order: the latest is what was committed
     last, and runs end as ever. In memory and SQLite; every tenth round in Postgres."""
     checked(round, TestSqliteSaver, ["clock"])
@@ -46,13 +46,13 @@ def clocks_that_jump(round: Round) -> None:
 
 
 @trial("R11", quick=1, full=100)
-def full_storages(round: Round) -> None:
+def full_storages(round):
     """The suite's checks of storages without room."""
     checked(round, TestSqliteSaver, ["full"])
 
 
 @trial("R13", quick=1, full=4_000)
-def damaged_rows(round: Round) -> None:
+def damaged_rows(round):
     """25 times a bit is flipped, a value cut, two rows swapped or one deleted in an SQLite file: every read gives what was
     stored or a typed error, other threads stay readable."""
     checked(round, TestSqliteSaver, ["damaged_bytes_are_never_believed"])
@@ -60,21 +60,21 @@ def damaged_rows(round: Round) -> None:
 
 
 @trial("R13", quick=0, full=400)
-def damaged_rows_postgres(round: Round) -> None:
+def damaged_rows_postgres(round):
     """The same in Postgres."""
     checked(round, TestPostgresSaver, ["damaged_bytes_are_never_believed"])
     round.count("damages", 25)
 
 
 @trial("R13", quick=1, full=1_000)
-def rows_that_are_missing(round: Round) -> None:
+def rows_that_are_missing(round):
     """The same damages: nothing goes missing unseen, but a whole thread or namespace."""
     checked(round, TestSqliteSaver, ["nothing_goes_missing_unseen"])
     round.count("damages", 25)
 
 
 @trial("R13", quick=13, full=40_000)
-def damaged_files(round: Round) -> None:
+def damaged_files(round):
     """A byte of the SQLite file itself is changed, or its end is cut off: no read gives anything that was not stored."""
     suite = TestSqliteSaver()
 
@@ -111,20 +111,20 @@ def damaged_files(round: Round) -> None:
 
 
 @trial("R16", quick=2, full=700)
-def hostile_texts(round: Round) -> None:
+def hostile_texts(round):
     """Texts that mean something to SQL, patterns, paths and JSON in every id, name, value, filter and limit: SQLite
     answers as memory does."""
     checked(round, TestSqliteSaver, ["hostile"])
 
 
 @trial("R16", quick=1, full=200)
-def hostile_texts_postgres(round: Round) -> None:
+def hostile_texts_postgres(round):
     """The same on Postgres."""
     checked(round, TestPostgresSaver, ["hostile_texts_are_only_texts"])
 
 
 @trial("R16", quick=1, full=200)
-def sql_texts_are_constants(round: Round) -> None:
+def sql_texts_are_constants(round):
     """Whatever texts come, the statements sent to SQLite are constants of the product."""
     import stategraph.checkpoint.sql.sqlite_database as database
     import stategraph.checkpoint.sqlite as product

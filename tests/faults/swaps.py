@@ -28,7 +28,7 @@ from stategraph import (
 from stategraph.checkpoint.errors import StorageError
 from stategraph.testing import CheckFailed, assert_same
 
-from .campaign import Round, trial
+from .campaign import trial
 from .faults import Trap
 from .stages import config, sqlite
 
@@ -209,7 +209,7 @@ def _opened(round, kind, memory):
 
 
 @trial("R27", quick=30, full=2_000)
-def swapped_calls_and_questions(round: Round) -> None:
+def swapped_calls_and_questions(round):
     """A random program: questions with and without key, calls of tasks that pay and of tasks that ask twice, all side by
     side and in a random order in every run of their caller, which fails now and then. At each resume a random part of
     what is asked is answered. Each answer reaches the question that it was given to, each result its call; who has paid
@@ -345,7 +345,7 @@ class InTurn(Program):
 
 
 @trial("R27", quick=30, full=2_000)
-def reordered_questions(round: Round) -> None:
+def reordered_questions(round):
     """A node asks in another order each time it runs: questions with a key and in other words each time, with words of
     their own, with equal words, in `@task`s that ask twice, and in a graph inside, whatever its checkpointer is. It pauses
     after one to three of them; now and then it fails, or a statement of the database does. Each shown question is answered

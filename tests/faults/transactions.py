@@ -15,7 +15,7 @@ import psycopg
 from stategraph.checkpoint.base import RETURN
 from stategraph.testing import CheckFailed, Ledger, assert_same
 
-from .campaign import Round, trial
+from .campaign import trial
 from .killer import WRITING, Kill, Killer, Kills, carry
 from .stages import EFFECTS, TURNS, Storage, Synced, shop, sqlite
 
@@ -126,7 +126,7 @@ def check(storage, books, play: Play, where):
 
 
 @trial("R50", quick=4, full=720, on_postgres=(1, 500))
-def killed_transactions(round: Round, storage: Storage) -> None:
+def killed_transactions(round, storage: Storage):
     """A run that writes 21 rows by `transaction`, three tasks side by side, retries and a question, is killed one to four
     times: inside the saver, around its writes, before and after a row and its commit, after `transaction`, at a random
     moment. After each kill no row is doubled and each has its record; in the end each is there once. In 720 rounds that is

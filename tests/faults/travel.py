@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import copy
 from contextlib import ExitStack
-from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from kit.drive import Drive
@@ -17,7 +16,7 @@ from stategraph import InMemorySaver
 from stategraph.checkpoint.base import address
 from stategraph.testing import CheckFailed, Commits, assert_same
 
-from .campaign import Round, trial
+from .campaign import trial
 from .stages import postgres, sqlite
 
 
@@ -30,14 +29,14 @@ def drawn(random, examples, strategy, check):
         suppress_health_check=[*HealthCheck], phases=[Phase.generate],
     )  # fmt: skip
     @given(strategy)
-    def run(value: Any) -> None:
+    def run(value):
         check(value)
 
     run()
 
 
 @trial("R20", quick=2, full=2_500)
-def calls_on_threads(round: Round) -> None:
+def calls_on_threads(round):
     """Any sequence of 40 inputs, answers, updates, edits, forks and replays, in SQLite and in memory: the history that a
     plain model says, and nothing that was there before ever changes."""
     with ExitStack() as stack:
@@ -56,7 +55,7 @@ def calls_on_threads(round: Round) -> None:
 
 
 @trial("R35", quick=3, full=3_000)
-def calls_inside(round: Round) -> None:
+def calls_inside(round):
     """Graphs three deep, each with any `checkpointer`, paused and answered in two turns; then replays, answers and edits at
     any of their checkpoints, sync and async: what follows runs once from there, with the state of then, and nothing that
     was there changes."""
@@ -227,7 +226,7 @@ STORED = ("memory", "sqlite", "sqlite", "postgres")
 
 
 @trial("R20", quick=3, full=8_000)
-def calls_on_savers(round: Round) -> None:
+def calls_on_savers(round):
     """120 commits, forks, writes, prunes, copies and deletes on a saver against a dict: no difference, also when it is
     opened anew in between. In memory, SQLite and Postgres."""
     kind = STORED[round.number % 4]

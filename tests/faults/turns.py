@@ -12,7 +12,7 @@ from stategraph import START, GraphDrained, StateGraph, ThreadBusyError
 from stategraph.testing import CheckFailed, assert_same
 from stategraph.testing.harness import Mode
 
-from .campaign import Round, trial
+from .campaign import trial
 from .stages import config, sqlite
 
 
@@ -28,7 +28,7 @@ def line(saver):
 
 
 @trial("R49", quick=2, full=2_000)
-def calls_that_take_turns(round: Round) -> None:
+def calls_that_take_turns(round):
     """Eight callers, sync and async, call one thread at once, each with one of the ways: nobody gets a conflict. Who is
     told ok or was interrupted has its input in the state, once; who is rejected has not. With rollbacks: at most once."""
     random = round.random

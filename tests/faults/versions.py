@@ -12,7 +12,7 @@ from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.testing import CheckFailed, assert_same
 from stategraph.workers import Queue
 
-from .campaign import Round, trial
+from .campaign import trial
 from .fleets import PATIENCE
 from .stages import config
 
@@ -30,7 +30,7 @@ def finish(app, given):
 class Upgrade:
     """Threads in all shapes, which two versions share; their questions are answered a few at a time."""
 
-    def __init__(self, round: Round, queue, app, whole, newest):
+    def __init__(self, round, queue, app, whole, newest):
         self.round, self.queue, self.app, self.whole, self.newest = round, queue, app, whole, newest
         shapes = each_shape()
         self.given = {f"t{number}": shapes[number % len(shapes)] for number in range(THREADS if round.number else len(shapes))}
@@ -64,7 +64,7 @@ class Upgrade:
 
 
 @trial("R61", quick=1, full=20)
-def versions_under_kills(round: Round) -> None:
+def versions_under_kills(round):
     """500 threads (40 at first) in 40 shapes (pauses at 8 places, half open joins, Sends, graphs inside, memories, sleeps,
     races, posts) of either schedule are run by four workers of two versions; again and again one of each is killed and
     another started. Each thread ends as one that nothing disturbs, and all of it was run by one version."""

@@ -282,7 +282,7 @@ def cached(**options):
 def squares(function) -> Callable[..., Any]:
     def build(**options):
         @entrypoint(**options)
-        def flow(ns: list[int], previous: Any) -> Any:
+        def flow(ns: list[int], previous: Any):
             return [future.result() for future in [function(n) for n in ns]], previous
 
         return flow

@@ -173,7 +173,7 @@ def functional_agent(world: World, *, mood: str = ""):
     model = Model(world, mood)
 
     @task
-    def ask_model(messages: list[Any]) -> Any:
+    def ask_model(messages: list[Any]):
         return call_model(model, messages)
 
     @task
@@ -181,7 +181,7 @@ def functional_agent(world: World, *, mood: str = ""):
         return f"room {room} {world.reach('book')}"
 
     @entrypoint(checkpointer=InMemorySaver())
-    def agent(text: str, *, previous: list[Any] | None = None) -> Any:
+    def agent(text: str, *, previous: list[Any] | None = None):
         messages = [*(previous or []), {"role": "user", "content": text, "id": str(uuid.UUID(int=len(previous or [])))}]
         answer = ask_model(messages).result()
         rooms = [book(number) for number in range(2)]

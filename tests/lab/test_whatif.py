@@ -7,7 +7,7 @@ import operator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import pytest
 from kit.graphs import CONFIG, Log, chain_of, graph_of, thread_config
@@ -698,7 +698,7 @@ def test_threads_of_an_earlier_version_are_read_as_their_graph_has_them(schedule
 
 def test_an_entrypoint_is_not_run_by_accident(world):
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(given: Any) -> Any:
+    def flow(given):
         return world.do("all")
 
     flow.invoke(1, CONFIG)

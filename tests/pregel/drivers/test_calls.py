@@ -80,7 +80,7 @@ def result_of(call, *args, **options):
     """An entrypoint that gives the result of a call."""
 
     @entrypoint(**options)
-    def flow(_: int) -> Any:
+    def flow(_: int):
         return call(*args).result()
 
     return flow
@@ -103,7 +103,7 @@ def test_a_call_starts_at_once_and_calls_run_side_by_side(drive):
         return x
 
     @entrypoint()
-    def flow(x: int) -> Any:
+    def flow(x: int):
         futures = [meet(1), meet(2)]
         barrier.wait()
         return [future.result() for future in futures]
@@ -124,7 +124,7 @@ async def test_async_calls_run_side_by_side():
         return x
 
     @entrypoint()
-    async def flow(x: int) -> Any:
+    async def flow(x: int):
         return await asyncio.gather(meet(1), meet(2))
 
     assert (await flow.ainvoke(1)) == [1, 2]
@@ -140,7 +140,7 @@ def test_many_calls(drive):
 
 def test_results_have_the_usual_ways_of_futures(drive):
     @entrypoint()
-    def flow(x: int) -> Any:
+    def flow(x: int):
         futures = [double(1), double(2)]
         done, _ = concurrent.futures.wait(futures, timeout=WAIT)
         return sorted(f.result(timeout=0) for f in done), [f.exception() for f in futures]
@@ -157,7 +157,7 @@ def test_a_result_can_be_waited_for_with_a_limit(drive):
         return "done"
 
     @entrypoint()
-    def flow(x: int) -> Any:
+    def flow(x: int):
         future = slow()
         with pytest.raises(TimeoutError):
             future.result(timeout=0.001)
@@ -185,7 +185,7 @@ def test_a_call_in_a_users_thread_needs_the_context(drive):
             seen.append(str(error))
 
     @entrypoint()
-    def flow(x: int) -> Any:
+    def flow(x: int):
         found = []
         context = contextvars.copy_context()
         for target in (bare, lambda: context.run(lambda: found.append(double(x).result()))):
@@ -215,7 +215,7 @@ def test_an_async_body_calls_both_kinds():
         return 2 * x
 
     @entrypoint()
-    async def flow(x: int) -> Any:
+    async def flow(x: int):
         return await asyncio.gather(double(x), adouble(x))
 
     assert asyncio.run(flow.ainvoke(2)) == [4, 4]
@@ -223,7 +223,7 @@ def test_an_async_body_calls_both_kinds():
 
 def test_a_coroutine_that_does_not_await_a_call_is_told_to():
     @entrypoint()
-    async def flow(x: int) -> Any:
+    async def flow(x: int):
         return double(x).result()
 
     with pytest.raises(asyncio.InvalidStateError) as raised:
@@ -242,7 +242,7 @@ def test_a_sync_task_of_an_async_run_may_call_async_ones():
         return innermost(x).result()
 
     @entrypoint()
-    async def flow(x: int) -> Any:
+    async def flow(x: int):
         return await asyncio.gather(middle(1), middle(2))
 
     assert asyncio.run(flow.ainvoke(1)) == [2, 3]
@@ -301,7 +301,7 @@ def test_a_callers_calls_keep_to_the_limit(drive):
     lock, now, most = threading.Lock(), [0], [0]
 
     @task
-    def work() -> None:
+    def work():
         with lock:
             now[0] += 1
             most[0] = max(most[0], now[0])
@@ -309,7 +309,7 @@ def test_a_callers_calls_keep_to_the_limit(drive):
             now[0] -= 1
 
     @entrypoint()
-    def flow(x: int) -> None:
+    def flow(x: int):
         for future in [work() for _ in range(20)]:
             future.result()
 
@@ -366,12 +366,12 @@ class Oops(Exception):
 
 
 @task
-def fail(what: str = "oops") -> None:
+def fail(what: str = "oops"):
     raise Oops(what)
 
 
 @task
-async def afail(what: str = "oops") -> None:
+async def afail(what: str = "oops"):
     raise Oops(what)
 
 
@@ -410,7 +410,7 @@ def test_in_a_sync_body_too(drive):
 
 def test_an_error_whose_result_was_read_is_handled(drive):
     @entrypoint()
-    def flow(x: int) -> Any:
+    def flow(x: int):
         return type(fail().exception()).__name__
 
     assert limited(drive, flow, 1) == "Oops"
@@ -418,7 +418,7 @@ def test_an_error_whose_result_was_read_is_handled(drive):
 
 def test_handled_in_a_coroutine():
     @entrypoint()
-    async def flow(x: int) -> Any:
+    async def flow(x: int):
         return [str(e) for e in await asyncio.gather(afail("a"), fail("b"), return_exceptions=True)]
 
     assert asyncio.run(flow.ainvoke(1)) == ["a", "b"]
@@ -429,7 +429,7 @@ def test_an_unawaited_call_is_waited_for(drive):
     body_over = threading.Event()
 
     @task
-    def slow() -> None:
+    def slow():
         body_over.wait(WAIT)
         ended.set()
 
@@ -447,12 +447,12 @@ def test_no_call_outlives_a_body_that_failed(drive):
     started, ended = threading.Event(), threading.Event()
 
     @task
-    def slow() -> None:
+    def slow():
         started.set()
         ended.set()
 
     @entrypoint()
-    def flow(x: int) -> None:
+    def flow(x: int):
         slow()
         started.wait(WAIT)
         raise Oops
@@ -467,12 +467,12 @@ def test_calls_that_have_not_started_are_dropped_when_the_body_fails(drive):
     go = threading.Event()
 
     @task
-    def work(n: int) -> None:
+    def work(n: int):
         log.append(n)
         go.wait(WAIT)
 
     @entrypoint()
-    def flow(x: int) -> None:
+    def flow(x: int):
         *_, last = [work(n) for n in range(3)]
         last.add_done_callback(lambda _: go.set())  # it is dropped after the others
         raise Oops
@@ -486,7 +486,7 @@ def test_async_calls_are_cancelled_when_the_body_fails():
     log = []
 
     @task
-    async def forever() -> None:
+    async def forever():
         log.append("started")
         try:
             await asyncio.Event().wait()
@@ -494,7 +494,7 @@ def test_async_calls_are_cancelled_when_the_body_fails():
             log.append("ended")
 
     @entrypoint()
-    async def flow(x: int) -> None:
+    async def flow(x: int):
         forever()
         await asyncio.sleep(0)
         raise Oops
@@ -509,7 +509,7 @@ async def test_calls_of_a_failed_attempt_do_not_outlive_the_run():
     log = []
 
     @task
-    async def forever() -> None:
+    async def forever():
         try:
             await asyncio.Event().wait()
         finally:
@@ -595,7 +595,7 @@ def test_a_cancelled_future_was_never_run(drive):
         return n
 
     @entrypoint()
-    def flow(x: int) -> Any:
+    def flow(x: int):
         first, second = work(1), work(2)
         assert second.cancel()
         go.set()
@@ -611,14 +611,14 @@ def test_a_cancelled_coroutine_does_not_fail_the_caller():
     log = []
 
     @task
-    async def forever() -> None:
+    async def forever():
         try:
             await asyncio.Event().wait()
         finally:
             log.append("ended")
 
     @entrypoint()
-    async def flow(x: int) -> Any:
+    async def flow(x: int):
         future = forever()
         await asyncio.sleep(0)
         future.cancel()
@@ -632,7 +632,7 @@ def test_a_cancelled_coroutine_does_not_fail_the_caller():
 @pytest.mark.parametrize("signal", [KeyboardInterrupt, SystemExit])
 def test_a_signal_in_a_task_ends_the_run(drive, signal):
     @task
-    def stop() -> None:
+    def stop():
         raise signal
 
     @entrypoint()
@@ -652,11 +652,11 @@ def test_ctrl_c_in_an_async_task_reaches_the_caller_of_the_run(awaited):
     """And does not tear down the event loop on its way."""
 
     @task
-    async def stop() -> None:
+    async def stop():
         raise KeyboardInterrupt
 
     @entrypoint()
-    async def flow(x: int) -> None:
+    async def flow(x: int):
         future = stop()
         if awaited:
             await future
@@ -680,7 +680,7 @@ def test_a_command_for_the_parent_passes_through_a_task(drive):
     child = chain_of(State, leave=leave).compile()
 
     @task
-    def call(n: int) -> Any:
+    def call(n: int):
         return child.invoke({"n": n})
 
     def node(state):
@@ -731,7 +731,7 @@ async def test_an_async_reader_that_leaves_cancels_calls():
     log = []
 
     @task
-    async def forever(n: int, writer: Any) -> None:
+    async def forever(n: int, writer: Any):
         writer("started")
         try:
             await asyncio.Event().wait()
@@ -739,11 +739,11 @@ async def test_an_async_reader_that_leaves_cancels_calls():
             log.append("ended")
 
     @task
-    async def parent() -> None:
+    async def parent():
         await asyncio.gather(forever(1), forever(2))
 
     @entrypoint(checkpointer=InMemorySaver())
-    async def flow(x: int) -> None:
+    async def flow(x: int):
         await parent()
 
     chunks = flow.astream(1, CONFIG, stream_mode="custom")
@@ -759,14 +759,14 @@ def test_cancelling_the_run_cancels_its_calls_at_once(is_async):
     started, go = threading.Event(), threading.Event()
 
     @task
-    def blocking() -> None:
+    def blocking():
         started.set()
         go.wait(WAIT)
 
-    async def abody(x: int) -> None:
+    async def abody(x: int):
         await blocking()
 
-    def body(x: int) -> None:
+    def body(x: int):
         blocking().result()
 
     async def main():
@@ -788,7 +788,7 @@ async def test_a_failing_sibling_cancels_the_calls_of_a_node():
     waiting = asyncio.Event()
 
     @task
-    async def forever() -> None:
+    async def forever():
         waiting.set()
         try:
             await asyncio.Event().wait()
@@ -827,7 +827,7 @@ def test_a_drain_lets_calls_end(drive):
     nested = graph_of(State, "S>stop>last", stop=stop).compile()
 
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(x: int) -> Any:
+    def flow(x: int):
         future = work()
         return nested.invoke({"n": 1})["log"], future.result()
 
@@ -874,7 +874,7 @@ def test_a_task_has_a_time_limit_of_its_own(drive):
     go = threading.Event()
 
     @task(timeout=0.01)
-    def slow() -> None:
+    def slow():
         go.wait(WAIT)
 
     try:
@@ -888,13 +888,13 @@ def test_a_caller_that_is_out_of_time_does_not_wait_for_its_calls(drive, clock):
     log = []
 
     @task
-    def slow(n: int) -> None:
+    def slow(n: int):
         log.append(n)
         clock.now += 1
         go.wait(WAIT)
 
     @entrypoint(timeout=0.01)
-    def flow(x: int) -> Any:
+    def flow(x: int):
         return [f.result() for f in [slow(1), slow(2)]]
 
     with pytest.raises(Exception, match="timeout"):
@@ -907,14 +907,14 @@ async def test_async_calls_end_with_a_caller_that_is_out_of_time():
     log = []
 
     @task
-    async def forever() -> None:
+    async def forever():
         try:
             await asyncio.Event().wait()
         finally:
             log.append("ended")
 
     @entrypoint(timeout=0.01)
-    async def flow(x: int) -> Any:
+    async def flow(x: int):
         await asyncio.gather(forever(), forever())
 
     with pytest.raises(Exception, match="timeout"):
@@ -928,11 +928,11 @@ def test_an_attempt_that_is_out_of_time_starts_no_further_calls(drive):
     go, late = threading.Event(), threading.Event()
 
     @task
-    def effect() -> None:
+    def effect():
         log.append("effect")
 
     @entrypoint(timeout=0.01)
-    def flow(x: int) -> None:
+    def flow(x: int):
         go.wait(WAIT)
         try:
             effect()

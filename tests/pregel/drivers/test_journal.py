@@ -7,7 +7,6 @@ import asyncio
 import threading
 from collections import deque
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kit.graphs import CONFIG, EMPTY
@@ -110,7 +109,7 @@ class Waiting(InMemorySaver):
 
 async def test_a_saver_in_memory_that_waits_stores_each_entry_once():
     @entrypoint(checkpointer=Waiting())
-    async def flow(given: Any) -> Any:
+    async def flow(given):
         calls = [thrice(number) for number in range(5)]
         return [await call for call in calls]
 
@@ -167,7 +166,7 @@ def many_calls(saver, waits, words=""):
         return f"{words}{x}"
 
     @entrypoint(checkpointer=saver)
-    def flow(given: Any) -> Any:
+    def flow(given):
         done = [slow(number) for number in range(40)]
         waits.set()
         found = [call.result() for call in done]
@@ -204,7 +203,7 @@ def test_records_may_come_while_the_journal_looks_at_its_queue(counting):
             return True
 
         @held.setter
-        def held(self, value: bool) -> None:
+        def held(self, value: bool):
             pass
 
     queue = deque()

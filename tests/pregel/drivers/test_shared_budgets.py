@@ -66,7 +66,7 @@ def test_a_budget_of_a_node_counts_what_its_tasks_spend(drive, local_saver):
 
 def test_a_budget_of_a_node_counts_its_tasks_and_graphs_inside():
     @task
-    def pay(runtime: Runtime) -> None:
+    def pay(runtime: Runtime):
         runtime.spend(usd=1)
 
     inner = chain_of(Log, x=lambda state: pay().result()).compile()

@@ -6,7 +6,6 @@ import asyncio
 import contextvars
 import re
 import threading
-from typing import Any
 
 import pytest
 from kit.crash_points import Death, Died, dying
@@ -218,11 +217,11 @@ def test_a_task_that_fails_has_spent_what_its_calls_have_cost(drive, saver, give
 
 def test_what_a_finished_call_has_spent_counts_though_a_resume_does_not_make_it_again(drive, saver):
     @task
-    def pay(runtime: Runtime) -> None:
+    def pay(runtime: Runtime):
         runtime.spend(usd=1)
 
     @task
-    async def apay(runtime: Runtime) -> None:
+    async def apay(runtime: Runtime):
         await runtime.aspend(usd=1)
 
     failures = [ValueError("no")]
@@ -308,7 +307,7 @@ def test_nested_graphs_and_tasks_draw_on_the_budgets_around_them(drive, saver):
     inner = chain([asking(drive, model)] * 2, None, Budget(calls=2, per="call"))
 
     @task
-    def ask_task() -> Any:
+    def ask_task():
         return call_model(model, [])
 
     def outer(state):

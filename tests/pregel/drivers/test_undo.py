@@ -18,7 +18,7 @@ DONE = []
 
 
 @effect("keyed")
-def cancel(item: str, result: str) -> None:
+def cancel(item: str, result: str):
     DONE.append(f"cancel {item} {result}")
 
 
@@ -107,7 +107,7 @@ def test_a_call_that_raised_is_not_undone():
 
 
 @effect("keyed")
-def fail_to_cancel(item: str) -> None:
+def fail_to_cancel(item: str):
     DONE.append(f"try {item}")
     if DONE.count(f"try {item}") < 3:
         raise ValueError("closed")
@@ -175,7 +175,7 @@ def test_the_order_of_undo_depends_on_no_clock(monkeypatch):
     monkeypatch.setattr(CLOCK, "time", lambda: next(now))
 
     @effect("keyed")
-    def unbuy(item: int) -> None:
+    def unbuy(item: int):
         DONE.append(-item)
 
     @effect("keyed", undo=unbuy)
@@ -191,7 +191,7 @@ def test_the_order_of_undo_depends_on_no_clock(monkeypatch):
     third = chain_of(Log, x=buying(10)).compile()
 
     @task
-    def order(item: int) -> None:
+    def order(item: int):
         buy(item)
         second.invoke(EMPTY)
         buy(9)

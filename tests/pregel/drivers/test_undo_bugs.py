@@ -20,7 +20,7 @@ DONE = []
 
 
 @effect("irreversible")
-def cancel(item: str, result: str) -> None:
+def cancel(item: str, result: str):
     DONE.append(f"cancel {item}")
 
 

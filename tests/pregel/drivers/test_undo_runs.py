@@ -34,7 +34,7 @@ DONE = []
 
 
 @effect("keyed")
-def cancel(item: str) -> None:
+def cancel(item: str):
     DONE.append(f"cancel {item}")
 
 
@@ -46,7 +46,7 @@ def buy(item: str) -> str:
 
 
 @effect("keyed")
-async def acancel(item: str) -> None:
+async def acancel(item: str):
     DONE.append(f"cancel {item}")
 
 
@@ -71,7 +71,7 @@ def buying(*items):
 
 
 @effect("keyed")
-def refuse(item: str) -> None:
+def refuse(item: str):
     raise ValueError("closed")
 
 
@@ -363,7 +363,7 @@ def test_an_answer_through_invoke_ends_an_undo_of_its_own(drive):
     tried = []
 
     @effect("keyed")
-    def refuse(item: str) -> None:
+    def refuse(item: str):
         tried.append(item)
         if len(tried) == 1:
             raise ValueError("closed")
@@ -373,7 +373,7 @@ def test_an_answer_through_invoke_ends_an_undo_of_its_own(drive):
         raise Undo("no")
 
     @effect("keyed")
-    def refuse_all() -> None:
+    def refuse_all():
         refuse("x")
 
     app = chain_of(Log, a=step).compile(checkpointer=InMemorySaver())
@@ -413,16 +413,16 @@ def test_an_undo_is_retried_by_the_policy_of_what_it_undoes(drive, whose, failur
     """Each on its own: what one undo has used up is not missing to the next. Then a question asks."""
 
     @effect("keyed")
-    def fail(item: str) -> None:
+    def fail(item: str):
         DONE.append(f"try {item}")
         if DONE.count(f"try {item}") <= failures:
             raise ValueError("closed")
 
     @task(undo=fail, retry_policy=QUICK)
-    def order(item: str) -> None: ...
+    def order(item: str): ...
 
     @effect("keyed", undo=fail)
-    def buy(item: str) -> None: ...
+    def buy(item: str): ...
 
     def step(state: Log):
         for item in "ab":
@@ -448,13 +448,13 @@ def test_an_undo_is_retried_after_the_question_whether_its_call_has_happened(dri
     """That is asked once, not again with each retry."""
 
     @effect("keyed")
-    def refund(item: str, result: str) -> None:
+    def refund(item: str, result: str):
         DONE.append(f"refund {result}")
         if len(DONE) < 4:
             raise ValueError("closed")
 
     @effect("irreversible", undo=refund)
-    def pay(item: str) -> None:
+    def pay(item: str):
         DONE.append("pay")
         raise KeyboardInterrupt
 
@@ -503,7 +503,7 @@ def test_what_a_graph_has_done_that_stores_nothing_is_recorded_with_its_task(dri
 
 def test_a_timeline_shows_an_undo_and_knows_its_node():
     @effect("keyed")
-    def fail(item: str) -> None:
+    def fail(item: str):
         raise ValueError("closed")
 
     def step(state: Log, runtime: Runtime):

@@ -254,7 +254,7 @@ async def test_calls_of_every_task_end_when_the_call_is_cut_off():
     begun, ended = asyncio.Event(), []
 
     @task
-    async def wait() -> None:
+    async def wait():
         begun.set()
         try:
             await asyncio.Event().wait()

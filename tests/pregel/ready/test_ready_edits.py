@@ -212,7 +212,7 @@ def test_a_failed_task_keeps_its_results_though_it_is_triggered_again(drive, dur
     called, ends = [], iter(["down", "up", "up"])
 
     @task
-    def call() -> None:
+    def call():
         called.append(1)
 
     def x(state):

@@ -6,7 +6,7 @@ import asyncio
 import operator
 import sys
 from contextvars import ContextVar
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 from kit.graphs import chain_of, thread_config
@@ -294,15 +294,15 @@ def test_a_node_sees_the_context_variables_that_are_set_around_it(drive, node, t
 
 def test_subgraphs_and_calls_of_tasks_are_surrounded(drive):
     @task
-    def seen(n: int) -> Any:
+    def seen(n: int):
         return SEEN.get()
 
     @entrypoint()
-    def run(n: int) -> Any:
+    def run(n: int):
         return seen(n).result()
 
     @entrypoint()
-    async def arun(n: int) -> Any:
+    async def arun(n: int):
         return await seen(n)
 
     found = drive.invoke(arun if drive.is_async else run, 1, observer=Around())

@@ -175,7 +175,7 @@ def test_in_routers_and_tasks(drive):
     found = []
 
     @task
-    def work() -> None:
+    def work():
         found.append(held()[0])
 
     def route(state) -> str:
@@ -290,11 +290,11 @@ def test_tasks_and_entrypoints_have_it_too(drive):
     store = InMemoryStore()
 
     @task
-    def look(x: int, store: Any) -> Any:
+    def look(x: int, store: Any):
         return store
 
     @entrypoint(store=store)
-    def flow(x: int, store: Any) -> Any:
+    def flow(x: int, store: Any):
         return [store, look(1).result(), get_store()]
 
     assert drive.invoke(flow, 1) == [store] * 3
@@ -305,11 +305,11 @@ def test_tasks_and_entrypoints_have_it_too(drive):
 
 def test_the_path_of_a_task_that_is_called_ends_in_true():
     @task
-    def call() -> Any:
+    def call():
         return get_config()["metadata"]["stategraph_path"]
 
     @entrypoint()
-    def run(x: int) -> Any:
+    def run(x: int):
         return [future.result() for future in (call(), call())]
 
     parent = ("__pregel_pull", "run")
@@ -578,7 +578,7 @@ def test_another_for_every_send_and_every_call(drive):
     keys = []
 
     @task
-    def call(runtime: Runtime) -> None:
+    def call(runtime: Runtime):
         keys.append(runtime.idempotency_key)
 
     def work(x, runtime: Runtime):
@@ -597,7 +597,7 @@ def test_calls_and_nested_graphs_keep_theirs_over_a_resume(drive):
     fails = [Oops()]
 
     @task
-    def call(runtime: Runtime) -> None:
+    def call(runtime: Runtime):
         keys.append(runtime.idempotency_key)
         if fails:
             raise fails.pop()

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from itertools import product
-from typing import Any
 
 import pytest
 from kit.graphs import CONFIG, chain_of, graph_of
@@ -96,17 +95,17 @@ def test_each_message_is_shown_once_wherever_the_run_pauses(drive, build, place,
 
 def test_what_a_call_had_returned_before_a_pause_is_not_shown_again(drive):
     @task
-    def speak(name: str) -> Any:
+    def speak(name: str):
         return message(name)
 
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: Any) -> Any:
+    def flow(_):
         said = speak("said").result()
         interrupt("?")
         return [said, message("end")]
 
     @entrypoint(checkpointer=InMemorySaver())
-    async def aflow(_: Any) -> Any:
+    async def aflow(_):
         said = await speak("said")
         interrupt("?")
         return [said, message("end")]

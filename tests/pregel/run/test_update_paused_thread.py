@@ -342,7 +342,7 @@ def test_resume_from_the_config_of_the_edit_runs_finished_tasks_only_once(drive,
 
 def test_an_edit_of_a_paused_entrypoint_needs_as_node(drive, saver):
     @entrypoint(checkpointer=saver)
-    def flow(x: int) -> Any:
+    def flow(x: int):
         return interrupt("ok?")
 
     thread = drive.on(flow)

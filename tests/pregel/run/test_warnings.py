@@ -312,15 +312,15 @@ def test_langgraphs_own_objects_are_known_under_a_key_too(monkeypatch, drive):
 
 def test_an_unawaited_coroutine_is_not_a_result(drive):
     @task
-    def call() -> Any:
+    def call():
         return coroutine()
 
     @entrypoint()
-    def inside(x: int) -> Any:
+    def inside(x: int):
         return call().result()
 
     @entrypoint()
-    def outside(x: int) -> Any:
+    def outside(x: int):
         return coroutine()
 
     for app, text in ((outside, "entrypoint 'outside' returned a coroutine"), (inside, "task 'call' returned a coro")):

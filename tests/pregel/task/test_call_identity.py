@@ -87,7 +87,7 @@ def swapped(drive, calls, orders):
     """What calls give, by name, that are made in another order on the resume."""
 
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: int) -> Any:
+    def flow(_: int):
         made = {name: calls[name]() for name in orders.next()}
         return {name: call.result() for name, call in made.items()} | {"go": interrupt("?")}
 
@@ -122,7 +122,7 @@ def test_calls_from_threads_in_another_order_keep_their_results(drive):
         return PRICES[name]
 
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: int) -> Any:
+    def flow(_: int):
         import contextvars
 
         found = {}
@@ -168,7 +168,7 @@ def test_equal_calls_are_identified_by_their_count(drive):
     orders = Orders(["a", "a", "b", "a"], ["b", "a", "a", "a"])
 
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: int) -> Any:
+    def flow(_: int):
         drawn = [(kind, draw(kind).result()) for kind in orders.next()]
         interrupt("?")
         return drawn
@@ -263,7 +263,7 @@ def test_calls_with_incomparable_arguments_are_identified_by_order(drive):
         return client.factor
 
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: int) -> Any:
+    def flow(_: int):
         found = [number(Client(factor)).result() for factor in (1, 2)]
         interrupt("?")
         return found
@@ -280,12 +280,12 @@ def test_tasks_of_tasks(drive):
     inner = Orders([1, 2], [1, 2], [2, 1])
 
     @task
-    def part(number: int) -> Any:
+    def part(number: int):
         inner.note(number)
         return sum(inner.ran.values())
 
     @task
-    def whole(name: str) -> Any:
+    def whole(name: str):
         orders.note(name)
         found = {number: part(number).result() for number in inner.next()}
         if name == "gold":
@@ -293,7 +293,7 @@ def test_tasks_of_tasks(drive):
         return found
 
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: int) -> Any:
+    def flow(_: int):
         return {name: _ended(whole(name)) for name in orders.next()}
 
     thread = drive.on(flow)
@@ -322,7 +322,7 @@ def test_a_retried_body_finds_its_calls_in_another_order(drive, saved, by_call):
         orders.note(name)
         return PRICES[name]
 
-    def basket() -> Any:
+    def basket():
         last = len(orders.left) == 1
         calls = {name: price(name) for name in orders.next()}
         found = {name: call.result() for name, call in calls.items()}
@@ -333,7 +333,7 @@ def test_a_retried_body_finds_its_calls_in_another_order(drive, saved, by_call):
     call = task(basket)
 
     @entrypoint(checkpointer=InMemorySaver() if saved else None, retry_policy=AGAIN)
-    def flow(_: int) -> Any:
+    def flow(_: int):
         return call().result() if by_call else basket()
 
     assert drive.invoke(flow, 1, CONFIG) == PRICES
@@ -348,13 +348,13 @@ def test_the_key_of_a_call_does_not_depend_on_its_position(drive):
     keys = {}
 
     @task(retry_policy=AGAIN)
-    def buy(name: str, number: int) -> None:
+    def buy(name: str, number: int):
         keys.setdefault((name, number), set()).add(get_runtime().idempotency_key)
         if next(fails, False):
             raise ConnectionError
 
     @entrypoint(checkpointer=InMemorySaver(), retry_policy=AGAIN)
-    def flow(_: int) -> Any:
+    def flow(_: int):
         orders_now = orders.next()
         for call in [buy(name, orders_now[:place].count(name)) for place, name in enumerate(orders_now)]:
             call.result()
@@ -374,14 +374,14 @@ def test_an_answer_consumed_by_a_call_survives_the_attempt_of_its_caller(drive):
     fails = [True]
 
     @task
-    def ask() -> Any:
+    def ask():
         answer = interrupt("?")
         if fails and fails.pop():
             raise ConnectionError
         return answer
 
     @entrypoint(checkpointer=InMemorySaver(), retry_policy=AGAIN)
-    def flow(_: int) -> Any:
+    def flow(_: int):
         return ask().result()
 
     thread = drive.on(flow)
@@ -449,7 +449,7 @@ def test_a_waiting_call_below_a_call(drive):
         return [call.result() for call in [ask(name) for name in names]]
 
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: int) -> Any:
+    def flow(_: int):
         return both("ab").result()
 
     thread = drive.on(flow)
@@ -468,7 +468,7 @@ def test_an_error_of_a_body_with_an_interrupted_call_is_raised(drive):
         return f"{name}: {interrupt(name)}"
 
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: int) -> Any:
+    def flow(_: int):
         calls = [ask("a"), ask("b")]
         if fails.pop(0):
             raise ValueError("no")
@@ -600,24 +600,24 @@ def test_each_call_gets_its_own_result_in_any_order_over_several_resumes(drive, 
     ran = Counter()
 
     @task
-    def leaf(function: str, number: int) -> Any:
+    def leaf(function: str, number: int):
         ran["leaf", function, number] += 1
         return ("leaf", function, number)
 
     @task
-    def a(number: int) -> Any:
+    def a(number: int):
         ran["a", number] += 1
         return ("a", number, leaf("a", number).result())
 
     @task
-    def b(number: int) -> Any:
+    def b(number: int):
         ran["b", number] += 1
         return ("b", number)
 
     functions = {"a": a, "b": b}
 
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: int) -> Any:
+    def flow(_: int):
         order = random.sample(names, len(names))
         calls = [(name, number, functions[name](number)) for name, number in order]
         for name, number, call in random.sample(calls, len(calls)):

@@ -158,7 +158,7 @@ def test_a_function_that_runs_a_graph_has_its_memories_too(drive, saver):
 
 def test_a_command_and_an_entrypoint_take_keys_as_well(drive, saver):
     @entrypoint(checkpointer=True)
-    def count(asked: Asked, *, previous: Any = None) -> Any:
+    def count(asked: Asked, *, previous: Any = None):
         total = (previous or 0) + 1
         return entrypoint.final(value={"said": [f"{asked['news']}{total}"]}, save=total)
 

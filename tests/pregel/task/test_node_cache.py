@@ -6,7 +6,7 @@ import asyncio
 import operator
 import threading
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 from kit.graphs import chain_of, thread_config
@@ -92,12 +92,12 @@ def test_the_order_of_keys_does_not_count(drive):
 
 def test_values_keep_their_types(drive):
     @task(cache_policy=CachePolicy())
-    def give() -> Any:
+    def give():
         CALLS.append(1)
         return (1, (2, {3}))
 
     @entrypoint(cache=InMemoryCache())
-    def flow(x: int) -> Any:
+    def flow(x: int):
         return give().result()
 
     assert [drive.invoke(flow, 1) for _ in range(2)] == [(1, (2, {3}))] * 2
@@ -403,7 +403,7 @@ def test_a_cached_task_shows_in_the_stream(drive):
         return 2 * x
 
     @entrypoint(cache=InMemoryCache())
-    def flow(x: int) -> Any:
+    def flow(x: int):
         return [double(x).result(), double(x).result()]
 
     assert drive.stream(flow, 2) == [
@@ -587,7 +587,7 @@ def test_what_leads_to_nodes_that_the_graph_lacks_is_not_used(drive, goto):
         drive.invoke(wired(cache, node=go_there, ends=()), {"n": 1})
 
 
-GOTO: Any = None
+GOTO = None
 
 
 def go_there(state):

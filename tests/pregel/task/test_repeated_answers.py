@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from kit.drive import each_schedule
@@ -92,11 +91,11 @@ def test_an_answer_is_replaced_in_a_nested_graph_or_a_call(how, drive):
     inner = graph("S>n", n=ages("n"), checkpointer=False if how == "alone" else None)
 
     @task
-    def ask() -> Any:
+    def ask():
         return inner.invoke({})["log"]
 
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: Any) -> Any:
+    def flow(_):
         return {"log": ask().result()}
 
     holder = inner if how == "node" else lambda state: {"log": inner.invoke({})["log"]}
