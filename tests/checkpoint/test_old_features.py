@@ -91,7 +91,7 @@ def features(saver):
 
 
 @task
-def double(number: int) -> int:
+def double(number):
     CALLED.append(f"double {number}")
     return 2 * number
 
@@ -100,7 +100,7 @@ def workflow(saver):
     """Calls of tasks, a question, and a value for the next call."""
 
     @entrypoint(checkpointer=saver)
-    def run(number: int, *, previous: int | None = None):
+    def run(number, *, previous: int | None = None):
         doubled = double(number).result()
         answer = interrupt("go on?")
         return entrypoint.final(value=[doubled, answer, previous], save=doubled)

@@ -89,7 +89,7 @@ def test_a_task_on_an_executor_has_the_store(drive, one, tmp_path):
     with SqliteStore.from_conn_string(str(tmp_path / "a.db")) as store:
 
         @entrypoint(store=store)
-        def flow(n: int):
+        def flow(n):
             return task(remembers, executor=one)({"n": n}).result()
 
         drive.invoke(flow, 4)

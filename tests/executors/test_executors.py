@@ -381,15 +381,15 @@ def test_a_graph_inside_runs_where_the_one_around_it_does(drive, processes):
 
 def test_a_task_runs_where_it_says_or_where_the_run_does(drive, processes):
     @task(executor=processes)
-    def far() -> int:
+    def far():
         return os.getpid()
 
     @task(executor="threads")
-    def near() -> int:
+    def near():
         return os.getpid()
 
     @entrypoint()
-    def flow(_: int) -> list[bool]:
+    def flow(_):
         return [f().result() == os.getpid() for f in (pid_of_a_task, far, near)]
 
     assert drive.invoke(flow, 1) == [True, False, True]

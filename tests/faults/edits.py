@@ -68,7 +68,7 @@ def build(shape: Shape, effects, saver):
     """The graph of a shape; its bodies count what they have done."""
 
     @task_of
-    def charge(name: str) -> str:
+    def charge(name):
         effects[f"charge {name}"] += 1
         return name
 

@@ -41,19 +41,19 @@ class Shop:
     def make_app(self, saver):
         kind, is_async = self.play.kind, self.play.world == "async"
 
-        def cancel(item: str, result: str, idempotency_key: str) -> str:
+        def cancel(item, result, idempotency_key):
             assert result == f"receipt for {item}"
             return self.act(f"-{item}", idempotency_key)
 
-        async def acancel(item: str, result: str, idempotency_key: str) -> str:
+        async def acancel(item, result, idempotency_key):
             return cancel(item, result, idempotency_key)
 
         undo = effect(kind)(acancel if is_async else cancel)
 
-        def buy(item: str, idempotency_key: str) -> str:
+        def buy(item, idempotency_key):
             return self.act(item, idempotency_key)
 
-        async def abuy(item: str, idempotency_key: str) -> str:
+        async def abuy(item, idempotency_key):
             return buy(item, idempotency_key)
 
         bought = effect(kind, undo=undo)(abuy if is_async else buy)

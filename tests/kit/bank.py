@@ -37,7 +37,7 @@ class Bank:
     def connect(self):
         return sqlite3.connect(self.target) if self.kind == "sqlite" else psycopg.connect(self.target)
 
-    def pay(self, connection, what: str = "book") -> str:
+    def pay(self, connection, what="book"):
         """The function of a transaction: one row."""
         self.calls.append(what)
         connection.execute(INSERT[self.kind], (what,))
@@ -75,7 +75,7 @@ class Till:
         self.fails = []
         self.had = []
 
-    def pay(self, what: str = "book") -> str:
+    def pay(self, what="book"):
         self.calls.append(what)
         if self.fails:
             raise self.fails.pop()
@@ -94,7 +94,7 @@ def effects(request, tmp_path):
         yield Till(saver) if method == "once" else open_bank(kind, saver, request, tmp_path)
 
 
-def node_of(drive, body: Callable[[Any], Any], method: str = "transaction"):
+def node_of(drive, body: Callable[[Any], Any], method="transaction"):
     """A node. `body` is a generator that yields what `transaction` or `once` is called with, and is sent what that returned."""
 
     def node(state, runtime: Runtime):
@@ -128,7 +128,7 @@ def asking(drive, effects):
     """a, then a node that pays and asks; it pays under a key, and by a @task."""
 
     @task
-    def charge() -> str:
+    def charge():
         effects.calls.append("task")
         return "charged"
 
@@ -162,7 +162,7 @@ def lose(monkeypatch, statement, *, arrives):
 
     armed, run = [statement], postgres_wire.Wire.run
 
-    def breaks(self, text: str, *values) -> int:
+    def breaks(self, text, *values):
         if [text] != armed or not was_called(text):
             return run(self, text, *values)
         armed.clear()
@@ -171,7 +171,7 @@ def lose(monkeypatch, statement, *, arrives):
         self.connection.close()
         raise psycopg.OperationalError("the connection broke")
 
-    def was_called(text: str):
+    def was_called(text):
         return bool(calls)
 
     calls = []

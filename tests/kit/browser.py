@@ -101,17 +101,17 @@ class Browser:
             self._note(self._read(began + PATIENCE))
         return time.monotonic() - began
 
-    def run(self, script: str):
+    def run(self, script):
         """The value of a JavaScript expression on the page."""
         found = self.tell("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
-    def texts(self, selector: str):
+    def texts(self, selector):
         """The texts of all elements that fit, in order."""
         return self.run(f"[...document.querySelectorAll({json.dumps(selector)})].map(e => e.textContent)")  # type: ignore[no-any-return]
 
-    def click(self, selector: str):
+    def click(self, selector):
         """Click with the mouse on the middle of the first element that fits."""
         place = self.run(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)}); if (!e) return null;"
@@ -191,7 +191,7 @@ class Browser:
 
 
 @contextlib.contextmanager
-def browsing(dark: bool = False, size: tuple[int, int] = (1280, 900)) -> Iterator[Browser]:
+def browsing(dark=False, size=(1280, 900)) -> Iterator[Browser]:
     """A Chromium for the time of a `with`."""
     browser = Browser(dark, size)
     try:

@@ -102,7 +102,7 @@ class Cluster:
         """Start it and wait until it answers. A pipe would be kept open by the server, so its output goes to a file."""
         self._ctl("start", "-l", self.folder / "log")
 
-    def stop(self, mode: str = "fast"):
+    def stop(self, mode="fast"):
         """`fast` tells clients; `immediate` is a crash."""
         self._ctl("stop", "-m", mode)
 
@@ -127,7 +127,7 @@ class Cluster:
         """The same connection string, by way of the socket: for who sits at the server itself."""
         return f"{conninfo} host={self.folder}"
 
-    def schema(self) -> str:
+    def schema(self):
         """A connection string that sees a new, empty schema."""
         name = f"test_{next(self._names)}"
         self._execute(f"CREATE SCHEMA {name}")
@@ -230,7 +230,7 @@ class Proxy:
         self._sockets = []
         self._threads[0].start()
 
-    def address(self, conninfo: str) -> str:
+    def address(self, conninfo):
         """The connection string of the server, by way of this proxy."""
         return f"{conninfo} port={self.port}"
 
@@ -247,7 +247,7 @@ class Proxy:
             for thread in self._threads[-2:]:
                 thread.start()
 
-    def _pass_on(self, source: socket.socket, target: socket.socket, what: str):
+    def _pass_on(self, source: socket.socket, target: socket.socket, what):
         try:
             while data := source.recv(65536):
                 if self.lose == "both":

@@ -23,7 +23,7 @@ class State(TypedDict):
 def counting(base: type, names):
     """A subclass that counts the calls of these methods and does what its base does."""
 
-    def method(name: str):
+    def method(name):
         if name == "alist":
 
             async def alist(self, *args, **named):

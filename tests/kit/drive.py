@@ -27,7 +27,7 @@ class Drive:
     def __init__(self, is_async):
         self.is_async = is_async
 
-    def call(self, owner, method: str, *args, **kwargs):
+    def call(self, owner, method, *args, **kwargs):
         """`owner.method(...)`, or `await owner.amethod(...)`."""
         if not self.is_async:
             return getattr(owner, method)(*args, **kwargs)
@@ -37,7 +37,7 @@ class Drive:
 
         return asyncio.run(wait())
 
-    def items(self, owner, method: str, *args, take: int | None = None, each=lambda item: None, **kwargs):
+    def items(self, owner, method, *args, take=None, each=lambda item: None, **kwargs):
         """What the iterator `owner.method(...)` or `owner.amethod(...)` gives, or its first `take` items. `each` is
         called with each item as it comes: it sees them also where the iterator then raises."""
         found = []

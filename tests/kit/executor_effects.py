@@ -18,13 +18,13 @@ from stategraph import Runtime, get_runtime, interrupt
 from stategraph.checkpoint.sqlite import SqliteSaver
 
 
-def charge(folder: str, what: str) -> str:
+def charge(folder, what):
     with (Path(folder) / "ledger").open("a") as ledger:
         ledger.write(what + "\n")
     return f"receipt for {what}"
 
 
-async def acharge(folder: str, what: str) -> str:
+async def acharge(folder, what):
     await asyncio.sleep(0)
     return charge(folder, what)
 
@@ -70,7 +70,7 @@ def pays_and_dies(state: State, runtime: Runtime):
     return {"log": [receipt, runtime.once("pen", charge_and_die, folder, "pen")]}
 
 
-def charge_and_die(folder: str, what: str) -> str:
+def charge_and_die(folder, what):
     receipt = charge(folder, what)
     if is_first(folder, "died"):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -94,12 +94,12 @@ def pays_twice(state: State, runtime: Runtime):
     return {}
 
 
-def get_lock(folder: str):
+def get_lock(folder):
     charge(folder, "book")
     return threading.Lock()
 
 
-def get_object(folder: str):
+def get_object(folder):
     charge(folder, "book")
     return Path
 

@@ -58,7 +58,7 @@ class State(TypedDict, total=False):
 class Oops(Exception):
     """Its arguments are not those of its `__init__`."""
 
-    def __init__(self, code: int, *, place: str = "here"):
+    def __init__(self, code, *, place="here"):
         super().__init__(f"oops {code}")
         self.code, self.place = code, place
 
@@ -70,7 +70,7 @@ def count(state: State):
     return {"n": state.get("n", 0) + 1, "log": ["count"]}
 
 
-def word_count(sent: dict, writer):
+def word_count(sent, writer):
     for word in sent["text"].split():
         writer((sent["text"], word))
     return {"log": [len(sent["text"].split())]}
@@ -118,7 +118,7 @@ def asks_twice(state: State):
 def asks_in_a_group(state: State):
     """What `asyncio.TaskGroup` does to those that ask; the event loop is the function's own."""
 
-    async def ask(name: str) -> str:
+    async def ask(name):
         return interrupt(name, key=name)
 
     async def ask_both():
@@ -197,23 +197,23 @@ class Record:
     log: Annotated[list, operator.add] = None  # type: ignore[assignment]
 
 
-def of_record(state: Record) -> dict:
+def of_record(state: Record):
     assert isinstance(state, Record)
     return {"n": state.n + 1}
 
 
 @task
-def square(n: int) -> int:
+def square(n):
     return n * n
 
 
 @task
-def pid_of_a_task() -> int:
+def pid_of_a_task():
     return os.getpid()
 
 
 @task
-def square_or_fail(n: int) -> int:
+def square_or_fail(n):
     if n == 2:
         raise Oops(2)
     return n * n
@@ -282,7 +282,7 @@ def cached(**options):
 def squares(function) -> Callable[..., Any]:
     def build(**options):
         @entrypoint(**options)
-        def flow(ns: list[int], previous: Any):
+        def flow(ns, previous: Any):
             return [future.result() for future in [function(n) for n in ns]], previous
 
         return flow
@@ -341,13 +341,13 @@ def opens_its_store(state: State):
 class Noted(InMemoryStore):
     """Notes in a file when it is opened elsewhere, and when it is closed."""
 
-    def __init__(self, log, name: str | None = None):
+    def __init__(self, log, name=None):
         super().__init__()
         self._log, self._name = log, name
         if name is not None:
             self._note("opened")
 
-    def _note(self, what: str):
+    def _note(self, what):
         with Path(self._log).open("a") as file:
             file.write(f"{what}{self._name} ")
 
@@ -358,7 +358,7 @@ class Noted(InMemoryStore):
         self._note("closed")
 
 
-def lengths(texts: list[str]) -> list[list[float]]:
+def lengths(texts) -> list[list[float]]:
     """What finds items by their meaning, for a short word like x."""
     return [[len(text), 1] for text in texts]
 
@@ -422,13 +422,13 @@ def two_tasks_stay(executor):
     called = task(stays, executor=executor)
 
     @entrypoint()
-    def both(state: State) -> list:
+    def both(state: State):
         return [call.result() for call in (called(state), called(state))]
 
     return both
 
 
-def limited(seconds: float, **options):
+def limited(seconds, **options):
     graph = StateGraph(State).add_node(waits_for_a_file, timeout=seconds, retry_policy=AT_ONCE)
     return graph.add_edge(START, "waits_for_a_file").compile(**options)
 
@@ -445,7 +445,7 @@ def takes_its_time(state: State):
     return {"log": ["done"]}
 
 
-def rests(sent: dict):
+def rests(sent):
     time.sleep(0.05)
     return {"log": [sent["n"]]}
 
@@ -454,7 +454,7 @@ def reads_much(state: State):
     return {"n": len(state["texts"][0])}
 
 
-def works_or_waits(sent: dict):
+def works_or_waits(sent):
     """The third waits for good, the first time."""
     folder = Path(sent["folder"])
     with (folder / "log").open("a") as file:
@@ -476,7 +476,7 @@ def six_tasks(**options):
     return graph.add_conditional_edges(START, six, ["works_or_waits"]).compile(**options)
 
 
-def be_a_driver(folder: str):
+def be_a_driver(folder):
     """What a process does that will be killed."""
     with SqliteSaver.from_conn_string(f"{folder}/threads.db") as saver:
         app = six_tasks(checkpointer=saver, executor="processes")

@@ -112,7 +112,7 @@ STORIES = {
 }
 
 
-def told(chunk) -> str:
+def told(chunk):
     """A chunk without what differs from run to run."""
     mode, data = chunk
     if mode == "tasks" and data.get("error") is not None:
@@ -122,7 +122,7 @@ def told(chunk) -> str:
     return f"{mode}: {without_ids(data)}"
 
 
-def without_ids(value) -> str:
+def without_ids(value):
     return re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{32}", "ID", repr(value))
 
 
@@ -157,7 +157,7 @@ class Play:
         return self.seen
 
 
-def play(drive: Drive, story: str, **options):
+def play(drive: Drive, story, **options):
     build, script = STORIES[story]
     told = Play(drive, build, **options)
     script(told)
@@ -354,8 +354,8 @@ def test_a_large_value_that_one_task_is_sent_is_attached_and_shared_once_another
     calls = {"attach": 0, "share": 0}
     there = resolve_executor(far)
 
-    def count(name: str, result):
-        def counted(blob: bytes):
+    def count(name, result):
+        def counted(blob):
             calls[name] += 1
             return result(blob)
 

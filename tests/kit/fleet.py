@@ -80,7 +80,7 @@ def pay(state, runtime):
     """One step: has an effect, once."""
     number, key = len(state["log"]), runtime.idempotency_key
 
-    def have() -> int:
+    def have():
         note("had", key, f"effect {number}")
         time.sleep(state.get("pause", 0) * (number % 2))
         return number
@@ -170,7 +170,7 @@ def log_of(queue, run_id=None):
     return queue.result("t", run_id=run_id, wait=30).unwrap()["log"]
 
 
-def serve(url: str, notes: str, folder: str, options: dict[str, Any], bug: str | None, host: str | None):
+def serve(url, notes, folder, options, bug, host):
     """What a worker process does: as `python -m stategraph work`, without reading a command line."""
     if host is not None:
         machines.enter(host)

@@ -31,12 +31,12 @@ def build(text, script: Script | None = None, **options):
     script = script or {}
     builder = StateGraph(State, **options)
 
-    def turn(name: str, state: State):
+    def turn(name, state: State):
         """What the script says of this run: which one it is, the state tells."""
         mine = script.get(name, ())
         return mine[min(count_runs(state, name), len(mine) - 1)] if mine else None
 
-    def node(name: str):
+    def node(name):
         def run(state, runtime: Runtime[None]):
             doing = turn(name, state)
             if doing == "fail":
@@ -51,7 +51,7 @@ def build(text, script: Script | None = None, **options):
 
         return run
 
-    def router(name: str):
+    def router(name):
         def choose(state):
             # Its own run stands in the log already, START has none.
             mine = script.get(name, ())
@@ -86,5 +86,5 @@ def show(log: Sequence[tuple[int, str]]):
     return " / ".join(" ".join(texts) for _, texts in sorted(steps.items()))
 
 
-def count_runs(state, name: str) -> int:
+def count_runs(state, name):
     return sum(text.partition("(")[0] == name for _, text in state.get("log", ()))

@@ -37,7 +37,7 @@ def answer(state, *more):
     return {"answers": [(state["token"], os.getpid() == os.getsid(0), *more)]}
 
 
-def ended(child: int, patience: float = PATIENCE) -> int:
+def ended(child, patience=PATIENCE):
     """The exit code of a child."""
     due = time.monotonic() + patience
     while time.monotonic() < due:
@@ -98,7 +98,7 @@ async def child_returns_to_a_loop(state):
     return answer(state, ended(child))
 
 
-def fork_in_c() -> int:
+def fork_in_c():
     """A fork of which Python is not told, as an extension module makes it. The child of a process with many threads that
     run Python may wait for one of them for ever."""
     return int(ctypes.PyDLL(None).fork())
@@ -111,7 +111,7 @@ def child_of_c_returns(state):
     return answer(state, ended(child))
 
 
-def _double(n: int) -> tuple[int, int]:
+def _double(n):
     return 2 * n, os.getpid()
 
 

@@ -46,11 +46,11 @@ def build(
     graph: Described,
     api,
     *,
-    is_async: bool = False,
+    is_async=False,
     saver=None,
     probe: Probe | None = None,
-    kinds: dict[str, Any] = KINDS,
-    prefix: str = "",
+    kinds=KINDS,
+    prefix="",
     **options,
 ):
     """The described graph, compiled.
@@ -98,12 +98,12 @@ def build(
     return builder.compile(checkpointer=saver, **options)
 
 
-def _body(node: Described, graph: Described, api, is_async: bool, probe: Probe | None, prefix: str):
+def _body(node: Described, graph: Described, api, is_async, probe: Probe | None, prefix):
     name = node["name"]
     # Bound to the state and not to a count of calls: siblings of a task that fails may or may not have been called.
     failures = [node["fail_at"]] if node["fail_at"] is not None else []
 
-    def act(given: dict[str, Any]):
+    def act(given):
         if probe is not None:
             probe(prefix + name, given)
         if failures and given["n"] >= failures[0]:
@@ -111,7 +111,7 @@ def _body(node: Described, graph: Described, api, is_async: bool, probe: Probe |
             raise Boom(name)
         return _returned(node, graph, api, given)
 
-    async def async_act(given: dict[str, Any]):
+    async def async_act(given):
         for _ in range(node["naps"]):
             await asyncio.sleep(0)
         return act(given)
@@ -119,7 +119,7 @@ def _body(node: Described, graph: Described, api, is_async: bool, probe: Probe |
     return async_act if is_async else act
 
 
-def _returned(node: Described, graph: Described, api, given: dict[str, Any]):
+def _returned(node: Described, graph: Described, api, given):
     """What the node makes of its input; it depends on nothing else. The marks it writes say what it has seen."""
     n = given["n"]
     act = node["acts"][n % len(node["acts"])]
@@ -151,7 +151,7 @@ def _returned(node: Described, graph: Described, api, given: dict[str, Any]):
     raise ValueError(form)
 
 
-def _targets(targets: list[Any], n: int, api) -> list[Any]:
+def _targets(targets, n, api):
     # A Send's n is further on than the sender's, so that senders that send to each other come to rest.
     return [
         api.Send(t["send"], {"n": n + 2, "log": ["sent"], "arg": t["arg"]}) if isinstance(t, dict) else t
@@ -159,7 +159,7 @@ def _targets(targets: list[Any], n: int, api) -> list[Any]:
     ]
 
 
-def _router(router: Described, graph: Described, api, is_async: bool, name: str) -> tuple[Any, Any]:
+def _router(router: Described, graph: Described, api, is_async, name):
     choices, mapped = router["choices"], router["mapped"]
 
     def label(target):
@@ -194,7 +194,7 @@ def given(value, api):
 MODES = ["values", "updates", "tasks"]
 
 
-def chunks(app, value, config: Any, is_async: bool, **options) -> tuple[list[Any], str | None]:
+def chunks(app, value, config: Any, is_async, **options) -> tuple[list[Any], str | None]:
     """All chunks of a run, and the name of the error that ended it."""
     found = []
 
@@ -212,14 +212,14 @@ def chunks(app, value, config: Any, is_async: bool, **options) -> tuple[list[Any
     return found, None
 
 
-def _each(stream, found: list[Any]) -> list[Any]:
+def _each(stream, found):
     """Append chunk by chunk, so that those before an error are kept."""
     for chunk in stream:
         found.append(chunk)
     return []
 
 
-def story(found: list[Any], error: str | None, *, resumed: bool = False) -> Described:
+def story(found, error, *, resumed=False) -> Described:
     """A run's chunks, made comparable: `values` in order; per superstep the tasks in order and their updates sorted,
     for siblings finish in any order. What a superstep that failed had come to is left out; so is which tasks of the
     first superstep of a resumed run had finished before."""
@@ -258,7 +258,7 @@ def plain(value):
     return {"$": type(value).__name__, "value": plain(getattr(value, "value", None))}
 
 
-def history(app, config: Any) -> list[Any]:
+def history(app, config: Any):
     """The thread's checkpoints, oldest first: source, step, what comes next, values."""
     return plain(
         [
@@ -269,7 +269,7 @@ def history(app, config: Any) -> list[Any]:
 
 
 def whole_story(
-    graph: Described, api, *, is_async: bool, bodies_async: bool | None = None, more_steps: int = 0
+    graph: Described, api, *, is_async, bodies_async=None, more_steps=0
 ) -> list[Described]:
     """Each input in turn on one thread, resumed after each failure of a node; then the history, and `invoke`.
 
@@ -304,14 +304,14 @@ def whole_story(
     return told
 
 
-def is_matter_of_time(one: list[Described], other: list[Described]) -> bool:
+def is_matter_of_time(one: list[Described], other: list[Described]):
     """Whether two stories differ in which task of a step failed first: one that raised, or one whose graph ran out of
     steps."""
     errors = [[each["error"] for each in told if each.get("error")] for told in (one, other)]
     return errors[0] != errors[1] and all(each[-1:] == ["GraphRecursionError"] for each in errors)
 
 
-def outcome(app, value, config: Any, is_async: bool, **options) -> Described:
+def outcome(app, value, config: Any, is_async, **options) -> Described:
     """What `invoke` returns or raises."""
     try:
         if is_async:

@@ -33,12 +33,12 @@ class World:
         faults: how often a service fails, as a part of its calls.
     """
 
-    def __init__(self, seed: int = 1, faults: float = 0.15):
+    def __init__(self, seed=1, faults=0.15):
         self.chance = random.Random(seed)
         self.effects = []
         self.faults = faults
 
-    def reach(self, service: str) -> int:
+    def reach(self, service):
         """Have an effect there; its result is another one each time."""
         self.effects.append(service)
         if self.chance.random() < self.faults:
@@ -51,10 +51,10 @@ class Model:
 
     model = "scripted-1"
 
-    def __init__(self, world: World, mood: str = ""):
+    def __init__(self, world: World, mood=""):
         self.world, self.mood = world, mood
 
-    def invoke(self, messages: list[Any], tools=()):
+    def invoke(self, messages, tools=()):
         number = self.world.reach("model")
         said = [message.get("role") for message in messages if message.get("role") != "system"]
         since = said[::-1].index("user")
@@ -69,12 +69,12 @@ class Model:
         return {"role": "assistant", "content": f"{self.mood}answer {number}", "usage": usage}
 
 
-def tools_agent(world: World, *, prompt: str = "Be kind.", mood: str = "", without: str = ""):
-    def weather(city: str) -> str:
+def tools_agent(world: World, *, prompt="Be kind.", mood="", without=""):
+    def weather(city):
         """The weather of a city."""
         return f"sunny {world.reach('weather')}"
 
-    def mail(text: str) -> str:
+    def mail(text):
         """Send a mail."""
         return f"sent {world.reach('mail')}"
 
@@ -90,12 +90,12 @@ class Facts(TypedDict, total=False):
     check: str
 
 
-def map_agent(world: World, *, most: int = 3, order: str = "rank first"):
+def map_agent(world: World, *, most=3, order="rank first"):
     @task
-    def search(topic: str) -> str:
+    def search(topic):
         return f"{topic} {world.reach('search')}"
 
-    def study(topic: str):
+    def study(topic):
         return {"facts": [search(topic).result()]}
 
     def rank(state: Facts):
@@ -119,7 +119,7 @@ class Order(TypedDict, total=False):
     log: Annotated[list[str], add]
 
 
-def question_agent(world: World, *, limit: int = 50):
+def question_agent(world: World, *, limit=50):
     def offer(state: Order, runtime: Runtime):
         number = runtime.once("reserve", world.reach, "reserve")
         return {"log": [f"reserved {number}"]}
@@ -132,7 +132,7 @@ def question_agent(world: World, *, limit: int = 50):
         runtime.sleep(3600 * 24)
         return {"log": [f"paid {runtime.once('charge', world.reach, 'charge')}"]}
 
-    def route(state: Order) -> str:
+    def route(state: Order):
         return "approve" if state["price"] > limit else "pay"
 
     graph = graph_of(Order, "S>offer", offer=offer, approve=approve, pay=pay)
@@ -145,9 +145,9 @@ class Notes(TypedDict, total=False):
     notes: Annotated[list[str], add]
 
 
-def memory_agent(world: World, *, shout: bool = False):
+def memory_agent(world: World, *, shout=False):
     @task
-    def embed(text: str) -> int:
+    def embed(text):
         return world.reach("embed")
 
     def note(state: Notes):
@@ -169,19 +169,19 @@ def memory_agent(world: World, *, shout: bool = False):
     return graph_of(Talk, "S>memory>say", memory=inner.compile(checkpointer=True), say=say).compile(name="memory")
 
 
-def functional_agent(world: World, *, mood: str = ""):
+def functional_agent(world: World, *, mood=""):
     model = Model(world, mood)
 
     @task
-    def ask_model(messages: list[Any]):
+    def ask_model(messages):
         return call_model(model, messages)
 
     @task
-    def book(room: int) -> str:
+    def book(room):
         return f"room {room} {world.reach('book')}"
 
     @entrypoint(checkpointer=InMemorySaver())
-    def agent(text: str, *, previous: list[Any] | None = None):
+    def agent(text, *, previous: list[Any] | None = None):
         messages = [*(previous or []), {"role": "user", "content": text, "id": str(uuid.UUID(int=len(previous or [])))}]
         answer = ask_model(messages).result()
         rooms = [book(number) for number in range(2)]
@@ -196,7 +196,7 @@ def functional_agent(world: World, *, mood: str = ""):
 AGENTS = {"tools": tools_agent, "map": map_agent, "questions": question_agent, "memory": memory_agent, "functional": functional_agent}
 
 
-def inputs_of(name: str, number: int):
+def inputs_of(name, number):
     """What the thread of this number is given, one after another."""
     if name == "tools":
         return [{"messages": [{"role": "user", "content": f"weather {number}?"}]} for _ in range(1 + number % 2)]
@@ -209,7 +209,7 @@ def inputs_of(name: str, number: int):
     return [f"{number}.{turn}" for turn in range(2)]
 
 
-def run_threads(app, name: str, count: int, world: World, clock):
+def run_threads(app, name, count, world: World, clock):
     """Run threads as they are in production: calls fail and are repeated, questions are answered later."""
     threads = [f"{name}-{number}" for number in range(count)]
     for number, thread in enumerate(threads):
@@ -233,7 +233,7 @@ def run_threads(app, name: str, count: int, world: World, clock):
     return threads
 
 
-def answer_of(question, number: int):
+def answer_of(question, number):
     if isinstance(question, dict) and "tool" in question:
         return {"decision": "approve"} if number % 3 else {"decision": "reject", "message": "no mails"}
     return "yes" if number % 2 else "no"

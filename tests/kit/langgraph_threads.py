@@ -63,7 +63,7 @@ def build(lib):
     def right(state: Talk) -> Talk:
         return {"facts": ["right"]}
 
-    def more(state: Talk) -> str:
+    def more(state: Talk):
         return "left" if len(state["facts"]) < 5 else lib.END
 
     join = lib.StateGraph(Talk)

@@ -37,7 +37,7 @@ _IN_C = ("name", "path", "errno", "strerror", "filename", "filename2", "value", 
          "msg", "exceptions", "print_file_and_line", "characters_written")  # fmt: skip
 
 
-def everything(value, seen: dict[int, int] | None = None):
+def everything(value, seen=None):
     """A description of a value: the same for two values only if nothing tells them apart."""
     seen = {} if seen is None else seen
     kind = type(value)

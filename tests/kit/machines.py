@@ -32,7 +32,7 @@ NETWORK = 0x40000000  # CLONE_NEWNET of linux/sched.h
 NUMBERS = count(1)
 
 
-def ip(*words: object) -> str:
+def ip(*words: object):
     """What `ip` prints."""
     done = subprocess.run(["ip", *map(str, words)], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -40,7 +40,7 @@ def ip(*words: object) -> str:
     return done.stdout
 
 
-def enter(name: str):
+def enter(name):
     """Move this thread, and those that it starts, to a machine. Connections stay where they were made."""
     with (NAMED / name).open() as place:
         _move(place.fileno())
@@ -185,7 +185,7 @@ class Network:
             with suppress(OSError):  # it has lost its power already
                 host.lose_power()
 
-    def host(self, quality: tuple[float, float] | None = None) -> Host:
+    def host(self, quality=None) -> Host:
         """One more machine; its cable may delay what passes, by seconds, and lose some of it, by chance."""
         self.hosts.append(Host(self._name, next(self._numbers), quality))
         return self.hosts[-1]

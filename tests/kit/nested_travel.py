@@ -41,7 +41,7 @@ CALLS = ["replay", "answer", "update"]
 KEY = {"": "log", "mid": "m", "mid|in": "i"}
 
 
-def node(name: str, ran: list[str]):
+def node(name, ran):
     key = KEY[LEVEL[name]]
 
     def body(state):
@@ -61,7 +61,7 @@ def chain(schema, bodies, checkpointer):
         return builder.compile(checkpointer=checkpointer)
 
 
-def nest(ran: list[str], mid, inmost, saver):
+def nest(ran, mid, inmost, saver):
     """The root, with `mid` in it, with `in` in that; each with its `checkpointer`."""
     below = chain(Inmost, {name: node(name, ran) for name in "sijt"}, inmost)
     middle = chain(Middle, {"m": node("m", ran), "in": below, "n": node("n", ran)}, mid)
@@ -114,7 +114,7 @@ class Nest:
         for saver, threads in zip(self.savers, self.threads, strict=True):
             saver._threads = copy.deepcopy(threads)
 
-    def given(self, question: str, turn: int) -> str:
+    def given(self, question, turn):
         return GIVEN[question] + ("2" if turn == 2 else "")
 
     def histories(self):
@@ -157,7 +157,7 @@ class Nest:
         """What a graph holds at the end of a turn that went on from a checkpoint, by the model."""
         nodes = [name for name in ORDER if LEVEL[name] == level]
 
-        def said(name: str, from_: int, turn: int):
+        def said(name, from_, turn):
             changed = answers.get(name) if turn == stop.turn and from_ >= stop.start else None
             return (name, changed or self.given(name, turn)) if name in GIVEN else name
 

@@ -27,7 +27,7 @@ def rarely(one_in):
 
 
 @st.composite
-def graphs(draw: DrawFn, *, peer: bool = False, nested: bool = True, failures: bool = False) -> Described:
+def graphs(draw: DrawFn, *, peer=False, nested=True, failures=False) -> Described:
     """A description of a graph with its inputs.
 
     Args:
@@ -41,7 +41,7 @@ def graphs(draw: DrawFn, *, peer: bool = False, nested: bool = True, failures: b
     style = draw(st.sampled_from(["sends", "defers", "neither"] if peer else ["sends", "defers", "both"]))
     sends, defers = style in ("sends", "both"), style in ("defers", "both")
 
-    def targets(most: int) -> SearchStrategy[list[Any]]:
+    def targets(most) -> SearchStrategy[list[Any]]:
         kinds = [st.sampled_from([*names, END])]
         if sends:
             # D4: no Send to END, no unknown names; no Send to START (WART-26).
@@ -97,7 +97,7 @@ def graphs(draw: DrawFn, *, peer: bool = False, nested: bool = True, failures: b
 
 
 def acts(
-    keys: dict[str, str], targets: SearchStrategy[list[Any]], counts: bool, peer: bool
+    keys, targets: SearchStrategy[list[Any]], counts, peer
 ) -> SearchStrategy[Described]:
     """What a node may return.
 
@@ -134,7 +134,7 @@ def narrower(keys):
 
 
 @st.composite
-def edges(draw: DrawFn, names: list[str]) -> list[list[str]]:
+def edges(draw: DrawFn, names) -> list[list[str]]:
     """From START to the first node at least, else from earlier to later nodes; to END now and then."""
     found = [[START, names[0]]]
     for position, name in enumerate(names[1:], 1):
@@ -146,7 +146,7 @@ def edges(draw: DrawFn, names: list[str]) -> list[list[str]]:
 
 
 @st.composite
-def joins(draw: DrawFn, names: list[str]):
+def joins(draw: DrawFn, names):
     """Of one to three nodes into one that comes later; now and then into any, so that they go in circles."""
     found = []
     for _ in range(draw(st.integers(0, 2))):
@@ -162,7 +162,7 @@ def joins(draw: DrawFn, names: list[str]):
 
 
 @st.composite
-def inputs(draw: DrawFn, keys: dict[str, str]) -> Described:
+def inputs(draw: DrawFn, keys) -> Described:
     """An input; log and n are always there."""
     found = {"log": {"overwrite": ["new"]} if draw(rarely(8)) else ["in"]}
     # Not 0: a nested graph that does nothing still gives its n back, and so counts as well.

@@ -47,7 +47,7 @@ class ChosenBatch(Batch[Task]):
         self._done(task, None)
         self.ended.append(task)
 
-    def wait(self, seconds: float | None = None):
+    def wait(self, seconds=None):
         task = self._choose()
         copy_context().run(run_task, task)
         self._end(task)
@@ -59,13 +59,13 @@ class ChosenBatch(Batch[Task]):
 class JointBatch(ChosenBatch):
     """Runs all tasks that are at work: they end together, as in a superstep."""
 
-    def wait(self, seconds: float | None = None):
+    def wait(self, seconds=None):
         while self._waiting:  # type: ignore[attr-defined]
             super().wait()
 
 
 class ChosenAsyncBatch(ChosenBatch):
-    def wait(self, seconds: float | None = None) -> Awaitable[None]:  # type: ignore[override]
+    def wait(self, seconds=None) -> Awaitable[None]:  # type: ignore[override]
         return self._wait()
 
     async def _wait(self):

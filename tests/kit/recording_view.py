@@ -16,7 +16,7 @@ class Seen:
         self.headlines = []
         self.marks = []
 
-    def draw(self, progress: Progress, now: float):
+    def draw(self, progress: Progress, now):
         self.progress = progress
         self.headlines.append(progress.headline(now))
         self.marks.append({id: (mark.state, mark.text) for id, mark in progress.marks().items()})

@@ -56,10 +56,10 @@ class TestSqliteSaver(Ours):
     def open(self, folder):
         return SqliteSaver.from_conn_string(str(folder / "threads.db"), synchronous="off")
 
-    def damage(self, folder: Path, random: Random) -> str:
+    def damage(self, folder: Path, random: Random):
         return damage_sqlite(folder / "threads.db", random)
 
-    def size(self, folder: Path) -> int:
+    def size(self, folder: Path):
         return sum(file.stat().st_size for file in folder.iterdir())
 
     @contextmanager
@@ -87,17 +87,17 @@ class TestPostgresSaver(Ours):
             self.emptied = {tmp_path / "storage": schema}
             self.run(case, tmp_path)
 
-    def where(self, folder: Path) -> str:
+    def where(self, folder: Path):
         if folder in self.emptied:
             return self.emptied[folder]
         return f"{self.server()} options='-c search_path={self.schema(folder)}'"
 
-    def server(self) -> str:
+    def server(self):
         if SERVER not in os.environ:
             os.environ[SERVER] = cluster.shared().address
         return os.environ[SERVER]
 
-    def schema(self, folder: Path) -> str:
+    def schema(self, folder: Path):
         return "checks_" + hashlib.sha1(str(folder).encode()).hexdigest()
 
     def connect(self, folder):
@@ -115,14 +115,14 @@ class TestPostgresSaver(Ours):
         )
         return [name for (name,) in found if "migrations" not in name]
 
-    def size(self, folder: Path) -> int:
+    def size(self, folder: Path):
         with self.connect(folder) as connection:
             return sum(
                 connection.execute(f"SELECT pg_total_relation_size('{name}')").fetchone()[0]
                 for name in self.tables(connection)
             )
 
-    def damage(self, folder: Path, random: Random) -> str:
+    def damage(self, folder: Path, random: Random):
         """One byte of a `bytea` altered or cut, or a row deleted."""
         with self.connect(folder) as connection:
             rows = {name: self.rows(connection, name) for name in self.tables(connection)}
@@ -146,5 +146,5 @@ class TestPostgresSaver(Ours):
                 return "altered nothing"
             return f"altered byte {at} of {column} of row {row} of {table}"
 
-    def rows(self, connection, table: str):
+    def rows(self, connection, table):
         return [row for (row,) in connection.execute(f"SELECT ctid::text FROM {table} ORDER BY ctid")]

@@ -28,7 +28,7 @@ def each_shape() -> list[dict[str, Any]]:
     return [{"log": [], "kind": kind, "number": number} for kind, count in SHAPES.items() for number in range(count)]
 
 
-def shaped(version: str, schedule="supersteps") -> Pregel:
+def shaped(version, schedule="supersteps") -> Pregel:
     """The graph. Each node adds its version to the log, and each question its answer."""
 
     def tell(_):

@@ -101,7 +101,7 @@ def renamed(node, after="pay"):
     """A thread that stopped in the node `charge`, with the same graph in which this node has another name."""
     saver = InMemorySaver()
 
-    def build(name: str) -> CompiledStateGraph:
+    def build(name) -> CompiledStateGraph:
         return chain_of(Log, a=note("a")).add_node(name, node).add_edge("a", name).compile(checkpointer=saver)
 
     try:
@@ -131,7 +131,7 @@ def rescued() -> StoredThread:
     return app, CONFIG
 
 
-def looping(fails: int, runs: int) -> StoredThread:
+def looping(fails, runs) -> StoredThread:
     """One node that runs so many times, its task being fanned out; so many of them fail for good, in the first step."""
 
     def work(state):

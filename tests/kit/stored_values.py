@@ -289,7 +289,7 @@ class Thing:
     pass
 
 
-def packed(value) -> tuple[str, bytes]:
+def packed(value):
     return "msgpack", ormsgpack.packb(value, option=ormsgpack.OPT_NON_STR_KEYS)
 
 
@@ -325,7 +325,7 @@ class Watch:
         self.events = []
         sys.addaudithook(self.hook)
 
-    def hook(self, event: str, args: tuple[Any, ...]):
+    def hook(self, event, args):
         if self.on and not (event == "open" and "zoneinfo" in str(args[0])):
             self.events.append(f"{event} {args!r:.100}")
 

@@ -36,7 +36,7 @@ class Calls:
         self.failed = Counter()
         self._lock = threading.Lock()
 
-    def __call__(self, name: str, given):
+    def __call__(self, name, given):
         """The probe that `build` takes."""
         task_id = stategraph.get_runtime().idempotency_key
         with self._lock:
@@ -64,7 +64,7 @@ class Thread:
         self.config = {"configurable": {"thread_id": "1"}, "recursion_limit": graph["limit"]}
         self.input = taken(graph["inputs"][0], stategraph)
 
-    def invoke(self, value, **options) -> str | None:
+    def invoke(self, value, **options):
         """Run on; the name of the error that ended it."""
         try:
             self.drive.invoke(self.app, value, self.config, **options)

@@ -69,7 +69,7 @@ def look_at(app, saver, name):
     return thread._replace(end=go_on(app, saver, thread))
 
 
-def go_on(app, saver, thread: Stopped) -> tuple[str, Any]:
+def go_on(app, saver, thread: Stopped):
     """What becomes of a copy of a thread: ("ended", its log), ("failed", the error's name), or ("refused", the error)
     if the graph cannot do what is stored, or does not know a question that waits.
     """

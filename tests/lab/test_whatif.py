@@ -43,7 +43,7 @@ class World:
     def __init__(self):
         self.effects = []
 
-    def do(self, what: str) -> str:
+    def do(self, what):
         self.effects.append(what)
         return f"did {what}"
 
@@ -67,7 +67,7 @@ def tools(world: World, saver):
     def tool(state: Talk) -> Talk:
         return {"log": [world.do(f"search {state['n']}")]}
 
-    def route(state: Talk) -> str:
+    def route(state: Talk):
         return "tool" if state["n"] < 3 else END
 
     graph = graph_of(Talk, "S>model", model=model, tool=tool)
@@ -269,7 +269,7 @@ def test_a_graph_of_the_same_code_runs_nothing_whatever_clients_its_nodes_hold(m
 
 
 def test_a_plain_value_that_a_function_holds_makes_it_another():
-    def build(most: int, saver=None):
+    def build(most, saver=None):
         graph = chain_of(Talk, cap=lambda state: {"total": min(most, state["n"])})
         return graph.compile(checkpointer=saver)
 
@@ -540,7 +540,7 @@ def test_threads_are_chosen_by_how_they_stand_and_by_time(world):
 
 def test_calls_inside_of_memories_with_keys_are_known(world):
     @task
-    def look(word: str) -> str:
+    def look(word):
         return world.do(word)
 
     def remember(state: Talk) -> Talk:
@@ -580,7 +580,7 @@ def test_posts_come_where_they_were_taken(schedule, tmp_path):
     app = graph.compile(checkpointer=InMemorySaver(), inbox=True, schedule=schedule)
     thread = thread_config("t0")
 
-    def post(what: str):
+    def post(what):
         app.post(thread, {"log": [what]})
 
     for number in range(3):

@@ -25,7 +25,7 @@ class State(TypedDict, total=False):
     note: dict[str, str]
 
 
-def make(bad_at: int = -1, steps: int = 5, name: str = "count"):
+def make(bad_at=-1, steps=5, name="count"):
     """a counts and collects, at one step a wrong number; b sums up."""
     def a(state: State):
         n = state["n"]

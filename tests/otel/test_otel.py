@@ -73,7 +73,7 @@ def test_parallel_tasks_calls_nested_graphs_and_clients_have_the_right_parents(d
     tracer = traced.provider.get_tracer("client")
 
     @task
-    def ask(n: int) -> int:
+    def ask(n):
         with tracer.start_as_current_span(f"client {n}"):
             return n
 

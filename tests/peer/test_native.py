@@ -162,7 +162,7 @@ def routed(model):
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_handlers_get_the_same_events_with_an_observer(is_async):
-    def told() -> list[str]:
+    def told():
         heard = []
         handler = Handler(lambda *words: heard.append(" ".join(map(str, words[:5]))))
         app, config = routed(saying()), {"callbacks": [handler], "run_id": "00000000-0000-4000-8000-000000000001"}

@@ -47,7 +47,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def double(x: int) -> dict[str, int]:
+def double(x):
     """Twice x."""
     return {"double": 2 * x}
 
@@ -79,7 +79,7 @@ class Own(BaseTool):
     description: str = "A tool of its own class."
     args_schema: type[BaseModel] = Wrong
 
-    def _run(self, x: int) -> str:
+    def _run(self, x):
         return f"own {x}"
 
 
@@ -145,7 +145,7 @@ def test_arguments_that_do_not_fit_are_told_to_the_model():
         run_tools([tool(divide)], calling(("divide", {"x": 0})))
 
 
-def divide(x: int) -> float:
+def divide(x):
     """Divide by x."""
     return 1 / x
 

@@ -148,7 +148,7 @@ def test_attempts_count_and_calls_of_tasks_and_cached_results_do_not(drive):
     failures = [ConnectionError("of the call"), ConnectionError("of the node")]
 
     @task(retry_policy=RetryPolicy(initial_interval=0.001, jitter=False))
-    def look() -> str:
+    def look():
         if len(failures) == 2:
             raise failures.pop(0)
         return "found"

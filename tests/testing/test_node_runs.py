@@ -180,7 +180,7 @@ def test_what_it_returns_is_checked_as_in_the_graph(drive):
 
 def test_tasks_that_it_calls_run(drive):
     @task
-    def double(n: int) -> int:
+    def double(n):
         return 2 * n
 
     def call(state: State):
@@ -222,7 +222,7 @@ def test_mistakes_are_reported():
         run_node(APP, "approve", {}, answers="yes")
 
     @entrypoint()
-    def flow(n: int) -> int:
+    def flow(n):
         return n
 
     with pytest.raises(TypeError, match="a node of a StateGraph"):

@@ -268,11 +268,11 @@ def test_keys_can_be_ignored(player):
 
 def test_functional_graphs_are_recorded(player):
     @task
-    def double(n: int) -> int:
+    def double(n):
         return 2 * n
 
     @entrypoint()
-    def flow(n: int) -> int:
+    def flow(n):
         return double(n).result() + 1
 
     if not player.is_async:

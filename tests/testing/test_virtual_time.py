@@ -176,22 +176,22 @@ def test_calls_of_tasks(drive):
     if drive.is_async:
 
         @task
-        async def nap(seconds: float) -> float:
+        async def nap(seconds):
             await get_runtime().asleep(seconds, durable_after=1e9)
             return seconds
 
         @entrypoint()
-        async def flow(seconds: list[float]) -> list[float]:
+        async def flow(seconds):
             return [*await asyncio.gather(*map(nap, seconds))]
     else:
 
         @task
-        def nap(seconds: float) -> float:
+        def nap(seconds):
             get_runtime().sleep(seconds, durable_after=1e9)
             return seconds
 
         @entrypoint()
-        def flow(seconds: list[float]) -> list[float]:
+        def flow(seconds):
             return [call.result() for call in [nap(each) for each in seconds]]
 
     with virtual_time() as clock:

@@ -363,20 +363,20 @@ def test_functions_that_an_entrypoint_calls_are_counted(drive):
     if drive.is_async:
 
         @task
-        async def square(n: int) -> int:
+        async def square(n):
             return n * n
 
         @entrypoint()
-        async def total(ns: list[int]) -> int:
+        async def total(ns):
             return sum(await asyncio.gather(*(square(n) for n in ns)))
     else:
 
         @task
-        def square(n: int) -> int:
+        def square(n):
             return n * n
 
         @entrypoint()
-        def total(ns: list[int]) -> int:
+        def total(ns):
             return sum(future.result() for future in [square(n) for n in ns])
 
     result, seen = shown(drive, total, [1, 2, 3])

@@ -17,7 +17,7 @@ from stategraph.__main__ import main
 from stategraph.workers import Queue, Worker
 
 
-def shop(version: str | None) -> Pregel:
+def shop(version) -> Pregel:
     """A graph that asks, and whose nodes tell its version."""
 
     def ask(state):
@@ -84,7 +84,7 @@ def test_new_threads_go_to_the_newest_version_or_a_share_of_them(postgres, queue
             fleet.enter_context(working(shop(version), postgres))
             until(lambda version=version: [each.version for each in queue.versions()][:1] == [version])
 
-        def count_new(percent: int, place: str) -> int:
+        def count_new(percent, place):
             assert queue.ramp(percent) == "2"
             names = [f"{place}{number}" for number in range(40)]
             submit(queue, *names)

@@ -72,7 +72,7 @@ def limited(drive, app, input, config=None):
 
 
 @task
-def double(x: int) -> int:
+def double(x):
     return 2 * x
 
 
@@ -80,14 +80,14 @@ def result_of(call, *args, **options):
     """An entrypoint that gives the result of a call."""
 
     @entrypoint(**options)
-    def flow(_: int):
+    def flow(_):
         return call(*args).result()
 
     return flow
 
 
 @task
-def depth(n: int) -> int:
+def depth(n):
     return 0 if n == 0 else depth(n - 1).result() + 1
 
 
@@ -98,12 +98,12 @@ def test_a_call_starts_at_once_and_calls_run_side_by_side(drive):
     barrier = threading.Barrier(3, timeout=WAIT)
 
     @task
-    def meet(x: int) -> int:
+    def meet(x):
         barrier.wait()
         return x
 
     @entrypoint()
-    def flow(x: int):
+    def flow(x):
         futures = [meet(1), meet(2)]
         barrier.wait()
         return [future.result() for future in futures]
@@ -116,7 +116,7 @@ async def test_async_calls_run_side_by_side():
     started = []
 
     @task
-    async def meet(x: int) -> int:
+    async def meet(x):
         started.append(x)
         if len(started) == 2:
             both.set()
@@ -124,7 +124,7 @@ async def test_async_calls_run_side_by_side():
         return x
 
     @entrypoint()
-    async def flow(x: int):
+    async def flow(x):
         return await asyncio.gather(meet(1), meet(2))
 
     assert (await flow.ainvoke(1)) == [1, 2]
@@ -132,7 +132,7 @@ async def test_async_calls_run_side_by_side():
 
 def test_many_calls(drive):
     @entrypoint()
-    def flow(count: int) -> int:
+    def flow(count):
         return sum(future.result() for future in [double(i) for i in range(count)])
 
     assert limited(drive, flow, 500) == 249_500
@@ -140,7 +140,7 @@ def test_many_calls(drive):
 
 def test_results_have_the_usual_ways_of_futures(drive):
     @entrypoint()
-    def flow(x: int):
+    def flow(x):
         futures = [double(1), double(2)]
         done, _ = concurrent.futures.wait(futures, timeout=WAIT)
         return sorted(f.result(timeout=0) for f in done), [f.exception() for f in futures]
@@ -152,12 +152,12 @@ def test_a_result_can_be_waited_for_with_a_limit(drive):
     gate = threading.Event()
 
     @task
-    def slow() -> str:
+    def slow():
         gate.wait(WAIT)
         return "done"
 
     @entrypoint()
-    def flow(x: int):
+    def flow(x):
         future = slow()
         with pytest.raises(TimeoutError):
             future.result(timeout=0.001)
@@ -185,7 +185,7 @@ def test_a_call_in_a_users_thread_needs_the_context(drive):
             seen.append(str(error))
 
     @entrypoint()
-    def flow(x: int):
+    def flow(x):
         found = []
         context = contextvars.copy_context()
         for target in (bare, lambda: context.run(lambda: found.append(double(x).result()))):
@@ -200,7 +200,7 @@ def test_a_call_in_a_users_thread_needs_the_context(drive):
 
 def test_a_sync_run_cannot_call_an_async_task():
     @task
-    async def later() -> int:
+    async def later():
         return 1
 
     flow = result_of(later)
@@ -211,11 +211,11 @@ def test_a_sync_run_cannot_call_an_async_task():
 
 def test_an_async_body_calls_both_kinds():
     @task
-    async def adouble(x: int) -> int:
+    async def adouble(x):
         return 2 * x
 
     @entrypoint()
-    async def flow(x: int):
+    async def flow(x):
         return await asyncio.gather(double(x), adouble(x))
 
     assert asyncio.run(flow.ainvoke(2)) == [4, 4]
@@ -223,7 +223,7 @@ def test_an_async_body_calls_both_kinds():
 
 def test_a_coroutine_that_does_not_await_a_call_is_told_to():
     @entrypoint()
-    async def flow(x: int):
+    async def flow(x):
         return double(x).result()
 
     with pytest.raises(asyncio.InvalidStateError) as raised:
@@ -233,16 +233,16 @@ def test_a_coroutine_that_does_not_await_a_call_is_told_to():
 
 def test_a_sync_task_of_an_async_run_may_call_async_ones():
     @task
-    async def innermost(x: int) -> int:
+    async def innermost(x):
         await asyncio.sleep(0)
         return x + 1
 
     @task
-    def middle(x: int) -> int:
+    def middle(x):
         return innermost(x).result()
 
     @entrypoint()
-    async def flow(x: int):
+    async def flow(x):
         return await asyncio.gather(middle(1), middle(2))
 
     assert asyncio.run(flow.ainvoke(1)) == [2, 3]
@@ -264,16 +264,16 @@ def test_the_first_calls_of_a_run_may_be_concurrent(drive):
 
 
 @task
-async def adepth(n: int) -> int:
+async def adepth(n):
     return 0 if n == 0 else await adepth(n - 1) + 1
 
 
 @pytest.mark.parametrize("limit", [1, 2, None])
 def test_nested_results_never_wait_for_each_other(drive, limit):
-    def flow(n: int) -> int:
+    def flow(n):
         return depth(n).result()
 
-    async def aflow(n: int) -> int:
+    async def aflow(n):
         return await adepth(n)
 
     for body in [flow, aflow] if drive.is_async else [flow]:
@@ -283,7 +283,7 @@ def test_nested_results_never_wait_for_each_other(drive, limit):
 @pytest.mark.parametrize("mode", ["custom", "messages", "updates", "tasks"])
 def test_one_at_a_time_with_a_reader(drive, mode):
     @task
-    def tell(x: int) -> int:
+    def tell(x):
         get_stream_writer()(x)
         return x
 
@@ -309,7 +309,7 @@ def test_a_callers_calls_keep_to_the_limit(drive):
             now[0] -= 1
 
     @entrypoint()
-    def flow(x: int):
+    def flow(x):
         for future in [work() for _ in range(20)]:
             future.result()
 
@@ -319,26 +319,26 @@ def test_a_callers_calls_keep_to_the_limit(drive):
 
 def test_entrypoints_within_tasks_within_entrypoints(drive):
     @entrypoint()
-    def inner(n: int) -> int:
+    def inner(n):
         return depth(n).result()
 
     if drive.is_async:
 
         @task
-        async def call(n: int) -> int:
+        async def call(n):
             return await inner.ainvoke(n)
 
         @entrypoint()
-        async def outer(n: int) -> int:
+        async def outer(n):
             return sum(await asyncio.gather(call(n), call(n)))
     else:
 
         @task
-        def call(n: int) -> int:
+        def call(n):
             return inner.invoke(n)
 
         @entrypoint()
-        def outer(n: int) -> int:
+        def outer(n):
             return sum(f.result() for f in [call(n), call(n)])
 
     assert limited(drive, outer, 3, {"max_concurrency": 1}) == 6
@@ -348,7 +348,7 @@ def test_a_sync_graph_called_by_an_async_node():
     """It holds up the loop, and works."""
 
     @entrypoint()
-    def inner(n: int) -> int:
+    def inner(n):
         return depth(n).result()
 
     async def node(state):
@@ -366,18 +366,18 @@ class Oops(Exception):
 
 
 @task
-def fail(what: str = "oops"):
+def fail(what="oops"):
     raise Oops(what)
 
 
 @task
-async def afail(what: str = "oops"):
+async def afail(what="oops"):
     raise Oops(what)
 
 
 def test_an_error_is_raised_where_the_result_is_asked_for(drive):
     @entrypoint()
-    def flow(x: int) -> str:
+    def flow(x):
         try:
             fail().result()
         except Oops as error:
@@ -390,7 +390,7 @@ def test_an_error_is_raised_where_the_result_is_asked_for(drive):
 @pytest.mark.parametrize("failing", [fail, afail])
 def test_the_error_of_an_unawaited_call_fails_the_caller(failing):
     @entrypoint()
-    async def flow(x: int) -> str:
+    async def flow(x):
         failing()
         return "returned"
 
@@ -400,7 +400,7 @@ def test_the_error_of_an_unawaited_call_fails_the_caller(failing):
 
 def test_in_a_sync_body_too(drive):
     @entrypoint()
-    def flow(x: int) -> str:
+    def flow(x):
         fail()
         return "returned"
 
@@ -410,7 +410,7 @@ def test_in_a_sync_body_too(drive):
 
 def test_an_error_whose_result_was_read_is_handled(drive):
     @entrypoint()
-    def flow(x: int):
+    def flow(x):
         return type(fail().exception()).__name__
 
     assert limited(drive, flow, 1) == "Oops"
@@ -418,7 +418,7 @@ def test_an_error_whose_result_was_read_is_handled(drive):
 
 def test_handled_in_a_coroutine():
     @entrypoint()
-    async def flow(x: int):
+    async def flow(x):
         return [str(e) for e in await asyncio.gather(afail("a"), fail("b"), return_exceptions=True)]
 
     assert asyncio.run(flow.ainvoke(1)) == ["a", "b"]
@@ -434,7 +434,7 @@ def test_an_unawaited_call_is_waited_for(drive):
         ended.set()
 
     @entrypoint()
-    def flow(x: int) -> int:
+    def flow(x):
         slow()
         threading.Timer(0.005, body_over.set).start()
         return 1
@@ -452,7 +452,7 @@ def test_no_call_outlives_a_body_that_failed(drive):
         ended.set()
 
     @entrypoint()
-    def flow(x: int):
+    def flow(x):
         slow()
         started.wait(WAIT)
         raise Oops
@@ -467,12 +467,12 @@ def test_calls_that_have_not_started_are_dropped_when_the_body_fails(drive):
     go = threading.Event()
 
     @task
-    def work(n: int):
+    def work(n):
         log.append(n)
         go.wait(WAIT)
 
     @entrypoint()
-    def flow(x: int):
+    def flow(x):
         *_, last = [work(n) for n in range(3)]
         last.add_done_callback(lambda _: go.set())  # it is dropped after the others
         raise Oops
@@ -494,7 +494,7 @@ def test_async_calls_are_cancelled_when_the_body_fails():
             log.append("ended")
 
     @entrypoint()
-    async def flow(x: int):
+    async def flow(x):
         forever()
         await asyncio.sleep(0)
         raise Oops
@@ -518,7 +518,7 @@ async def test_calls_of_a_failed_attempt_do_not_outlive_the_run():
     attempts = iter([1, 2])
 
     @entrypoint(retry_policy=RetryPolicy(initial_interval=0))
-    async def flow(x: int) -> str:
+    async def flow(x):
         if next(attempts) == 1:
             forever()
             await asyncio.sleep(0)
@@ -535,7 +535,7 @@ def test_a_retried_body_joins_a_call_that_still_runs(drive):
     go = threading.Event()
 
     @task
-    def slow() -> str:
+    def slow():
         log.append("slow")
         go.wait(WAIT)
         return "done"
@@ -543,7 +543,7 @@ def test_a_retried_body_joins_a_call_that_still_runs(drive):
     attempts = []
 
     @entrypoint(retry_policy=RetryPolicy(initial_interval=0))
-    def flow(x: int) -> str:
+    def flow(x):
         attempts.append(1)
         future = slow()
         if len(attempts) == 1:
@@ -559,7 +559,7 @@ def test_a_retried_body_repeats_failed_calls(drive):
     log = []
 
     @task
-    def shaky() -> str:
+    def shaky():
         log.append("shaky")
         if len(log) == 1:
             raise Oops
@@ -573,7 +573,7 @@ def test_a_task_has_a_retry_policy_of_its_own(drive):
     attempts = []
 
     @task(retry_policy=RetryPolicy(initial_interval=0))
-    def shaky(runtime: Any) -> str:
+    def shaky(runtime: Any):
         attempts.append(runtime.execution_info.node_attempt)
         if len(attempts) < 3:
             raise ConnectionError
@@ -589,13 +589,13 @@ def test_a_cancelled_future_was_never_run(drive):
     go = threading.Event()
 
     @task
-    def work(n: int) -> int:
+    def work(n):
         log.append(n)
         go.wait(WAIT)
         return n
 
     @entrypoint()
-    def flow(x: int):
+    def flow(x):
         first, second = work(1), work(2)
         assert second.cancel()
         go.set()
@@ -618,7 +618,7 @@ def test_a_cancelled_coroutine_does_not_fail_the_caller():
             log.append("ended")
 
     @entrypoint()
-    async def flow(x: int):
+    async def flow(x):
         future = forever()
         await asyncio.sleep(0)
         future.cancel()
@@ -636,7 +636,7 @@ def test_a_signal_in_a_task_ends_the_run(drive, signal):
         raise signal
 
     @entrypoint()
-    def flow(x: int) -> str:
+    def flow(x):
         try:
             stop().result()
         except Exception:
@@ -656,7 +656,7 @@ def test_ctrl_c_in_an_async_task_reaches_the_caller_of_the_run(awaited):
         raise KeyboardInterrupt
 
     @entrypoint()
-    async def flow(x: int):
+    async def flow(x):
         future = stop()
         if awaited:
             await future
@@ -680,7 +680,7 @@ def test_a_command_for_the_parent_passes_through_a_task(drive):
     child = chain_of(State, leave=leave).compile()
 
     @task
-    def call(n: int):
+    def call(n):
         return child.invoke({"n": n})
 
     def node(state):
@@ -712,7 +712,7 @@ def test_a_reader_that_leaves_while_calls_run():
     left = threading.Event()
 
     @task
-    def slow() -> str:
+    def slow():
         log.append("slow")
         get_stream_writer()("started")
         left.wait(WAIT)
@@ -731,7 +731,7 @@ async def test_an_async_reader_that_leaves_cancels_calls():
     log = []
 
     @task
-    async def forever(n: int, writer: Any):
+    async def forever(n, writer: Any):
         writer("started")
         try:
             await asyncio.Event().wait()
@@ -743,7 +743,7 @@ async def test_an_async_reader_that_leaves_cancels_calls():
         await asyncio.gather(forever(1), forever(2))
 
     @entrypoint(checkpointer=InMemorySaver())
-    async def flow(x: int):
+    async def flow(x):
         await parent()
 
     chunks = flow.astream(1, CONFIG, stream_mode="custom")
@@ -763,10 +763,10 @@ def test_cancelling_the_run_cancels_its_calls_at_once(is_async):
         started.set()
         go.wait(WAIT)
 
-    async def abody(x: int):
+    async def abody(x):
         await blocking()
 
-    def body(x: int):
+    def body(x):
         blocking().result()
 
     async def main():
@@ -814,7 +814,7 @@ def test_a_drain_lets_calls_end(drive):
     go = threading.Event()
 
     @task
-    def work() -> str:
+    def work():
         go.wait(WAIT)
         log.append("work")
         return "work"
@@ -827,7 +827,7 @@ def test_a_drain_lets_calls_end(drive):
     nested = graph_of(State, "S>stop>last", stop=stop).compile()
 
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(x: int):
+    def flow(x):
         future = work()
         return nested.invoke({"n": 1})["log"], future.result()
 
@@ -888,13 +888,13 @@ def test_a_caller_that_is_out_of_time_does_not_wait_for_its_calls(drive, clock):
     log = []
 
     @task
-    def slow(n: int):
+    def slow(n):
         log.append(n)
         clock.now += 1
         go.wait(WAIT)
 
     @entrypoint(timeout=0.01)
-    def flow(x: int):
+    def flow(x):
         return [f.result() for f in [slow(1), slow(2)]]
 
     with pytest.raises(Exception, match="timeout"):
@@ -914,7 +914,7 @@ async def test_async_calls_end_with_a_caller_that_is_out_of_time():
             log.append("ended")
 
     @entrypoint(timeout=0.01)
-    async def flow(x: int):
+    async def flow(x):
         await asyncio.gather(forever(), forever())
 
     with pytest.raises(Exception, match="timeout"):
@@ -932,7 +932,7 @@ def test_an_attempt_that_is_out_of_time_starts_no_further_calls(drive):
         log.append("effect")
 
     @entrypoint(timeout=0.01)
-    def flow(x: int):
+    def flow(x):
         go.wait(WAIT)
         try:
             effect()
@@ -949,7 +949,7 @@ def test_a_calls_signs_of_life_reach_the_caller(drive, clock):
     """The idle limit of a caller that waits for a call starts anew with the call's events."""
 
     @task
-    def lively(writer: Callable[[Any], None], runtime: Any) -> list[float]:
+    def lively(writer: Callable[[Any], None], runtime: Any):
         left = []
         for sign in (lambda: writer(1), runtime.heartbeat, lambda: double(1).result()):
             clock.now += 50

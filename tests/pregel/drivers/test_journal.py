@@ -50,12 +50,12 @@ def saver(tmp_path):
 
 
 @task
-def twice(x: int) -> int:
+def twice(x):
     return 2 * x
 
 
 @task
-async def thrice(x: int) -> int:
+async def thrice(x):
     return 3 * x
 
 
@@ -87,7 +87,7 @@ def test_calls_of_coroutines_wait_for_the_checkpoint(saver):
 
 def test_calls_of_an_entrypoint_wait_as_well(drive, saver):
     @entrypoint(checkpointer=saver)
-    def flow(x: int) -> int:
+    def flow(x):
         return twice(x).result() + twice(x + 1).result()
 
     assert drive.invoke(flow, 1, CONFIG, durability="async") == 6
@@ -160,7 +160,7 @@ def many_calls(saver, waits, words=""):
     """An entrypoint with 40 calls side by side that end together; a later one asks."""
 
     @task
-    def slow(x: int) -> str:
+    def slow(x):
         waits.wait(10)
         saver.calls.release()
         return f"{words}{x}"
@@ -203,7 +203,7 @@ def test_records_may_come_while_the_journal_looks_at_its_queue(counting):
             return True
 
         @held.setter
-        def held(self, value: bool):
+        def held(self, value):
             pass
 
     queue = deque()

@@ -190,12 +190,12 @@ def test_a_task_of_the_functional_api_has_effects_of_its_own(drive, saver):
     pay = task(name="pay")(apay_body if drive.is_async else pay_body)
 
     @entrypoint(checkpointer=saver)
-    def buy(what: list[str]) -> list[str]:
+    def buy(what):
         found = [pay(each).result() for each in what]
         return [*found, interrupt("content?")]
 
     @entrypoint(checkpointer=saver)
-    async def abuy(what: list[str]) -> list[str]:
+    async def abuy(what):
         found = [await pay(each) for each in what]
         return [*found, interrupt("content?")]
 

@@ -47,7 +47,7 @@ def spending(drive, usd):
     return spend
 
 
-def user(name: str, thread: str):
+def user(name, thread):
     return thread_config(thread, user=name)
 
 
@@ -195,7 +195,7 @@ def test_calls_of_a_user_are_never_more_than_the_limit(store):
     app = graph.compile(checkpointer=InMemorySaver(), store=store, budget=Budget(calls=20, per="user"), on_failure="finish")
     failed = []
 
-    def run(thread: int):
+    def run(thread):
         try:
             app.invoke(EMPTY, user("ann", str(thread)))
         except BudgetExceededError as error:

@@ -648,7 +648,7 @@ def test_the_inner_limit_is_hit_first(drive, gate):
 
 def test_an_entrypoint_has_a_limit(drive, gate):
     @entrypoint(timeout=SHORT)
-    def flow(x: int):
+    def flow(x):
         gate.wait()
 
     with pytest.raises(NodeTimeoutError, match="'flow'"):

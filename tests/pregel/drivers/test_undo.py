@@ -22,7 +22,7 @@ def cancel(item: str, result: str):
     DONE.append(f"cancel {item} {result}")
 
 
-def do(item: str) -> str:
+def do(item):
     DONE.append(f"do {item}")
     return f"receipt {item}"
 
@@ -32,7 +32,7 @@ def nothing_done():
     DONE.clear()
 
 
-def doing(item: str):
+def doing(item):
     def step(state, runtime: Runtime):
         runtime.once("do", do, item, undo=cancel)
         return {"log": [item]}
@@ -93,7 +93,7 @@ def test_undo_includes_what_a_task_has_done_that_failed():
 
 
 def test_a_call_that_raised_is_not_undone():
-    def refuse(item: str) -> str:
+    def refuse(item):
         raise ValueError("sold out")
 
     def fails(state, runtime: Runtime):
@@ -191,7 +191,7 @@ def test_the_order_of_undo_depends_on_no_clock(monkeypatch):
     third = chain_of(Log, x=buying(10)).compile()
 
     @task
-    def order(item: int):
+    def order(item):
         buy(item)
         second.invoke(EMPTY)
         buy(9)
@@ -244,10 +244,10 @@ class CountingSaver(InMemorySaver):
 def test_undo_reads_no_more_than_it_goes_back(drive):
     """However long the thread is, with whatever graphs inside."""
 
-    def just(item: str):
+    def just(item):
         return lambda state: _do(item) and {}
 
-    def read(inputs: int, back: int) -> int:
+    def read(inputs, back):
         saver = CountingSaver()
         inner = chain_of(Log, x=just("x"), y=just("y")).compile()
         app = chain_of(Log, a=just("a"), inner=inner).compile(checkpointer=saver)
@@ -275,7 +275,7 @@ def test_how_often_a_call_is_recorded(name, doing, undoing):
     options = {"undo": cancel} if undoable else {}
     function = do if kind == "once" else effect(kind, **options)(do)
 
-    def records(calls: int) -> tuple[int, int]:
+    def records(calls):
         def step(state, runtime: Runtime):
             for n in range(calls):
                 runtime.once(f"{n}", do, f"{n}", **options) if kind == "once" else function(f"{n}")

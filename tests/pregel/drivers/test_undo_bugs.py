@@ -39,7 +39,7 @@ def first_in_first_undone(patch):
     """In the order in which it was done."""
     as_input = _Plan.as_input
 
-    def turned(self, reason: str):
+    def turned(self, reason):
         found = as_input(self, reason)
         return {**found, "effects": found["effects"][::-1]}
 
@@ -55,7 +55,7 @@ def undone_once_more(patch):
     """What was undone before on another branch counts as done."""
     walk = _Plan._walk
 
-    def forgetful(self, tip: str, target):
+    def forgetful(self, tip, target):
         self._before = set()
         return walk(self, tip, target)
 
@@ -103,7 +103,7 @@ def answer(question):
     return {"decision": "again" if "call" in question else "not done"}
 
 
-def buying(item: str):
+def buying(item):
     return lambda state: {"log": [buy(item)]}
 
 

@@ -181,7 +181,7 @@ def test_what_a_task_does_that_was_under_way_then_is_undone(drive, schedule, ins
     """It starts anew from there: with schedule="ready" it had started at an earlier checkpoint."""
 
     @task(undo=cancel)
-    def order(item: str) -> str:
+    def order(item):
         DONE.append(f"buy {item}")
         return item
 
@@ -298,12 +298,12 @@ def test_an_undo_raised_in_a_nested_graph_undoes_all():
 
 def test_tasks_and_tools_are_undone():
     @task(undo=cancel)
-    def order(item: str) -> str:
+    def order(item):
         DONE.append(f"buy {item}")
         return item
 
     @entrypoint(checkpointer=InMemorySaver())
-    def shop(items: list[str]) -> list[str]:
+    def shop(items):
         return [order(item).result() for item in items]
 
     shop.invoke(["a", "b"], CONFIG)
@@ -419,7 +419,7 @@ def test_an_undo_is_retried_by_the_policy_of_what_it_undoes(drive, whose, failur
             raise ValueError("closed")
 
     @task(undo=fail, retry_policy=QUICK)
-    def order(item: str): ...
+    def order(item): ...
 
     @effect("keyed", undo=fail)
     def buy(item: str): ...
@@ -479,7 +479,7 @@ def test_what_a_graph_has_done_that_stores_nothing_is_recorded_with_its_task(dri
         DONE.append(f"buy {item}")
         return idempotency_key
 
-    def step(item: str):
+    def step(item):
         def body(state: Log, runtime: Runtime):
             key = buy(item)
             runtime.once("mail", DONE.append, f"mail {item}")

@@ -148,7 +148,7 @@ def test_results_recorded_by_supersteps_for_a_running_task_are_found_by_it(drive
     saver, called = InMemorySaver(), []
 
     @task
-    def call() -> str:
+    def call():
         called.append(1)
         return "called "
 

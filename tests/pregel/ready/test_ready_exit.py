@@ -39,7 +39,7 @@ def saver(local_saver):
 
 
 @task
-def call(name: str) -> str:
+def call(name):
     CALLED.append(name)
     return name
 

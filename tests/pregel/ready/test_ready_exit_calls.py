@@ -83,7 +83,7 @@ def test_calls_of_a_cancelled_task_are_carried_over(drive):
     called = []
 
     @task
-    def call() -> str:
+    def call():
         called.append(1)
         return "called"
 

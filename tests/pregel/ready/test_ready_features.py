@@ -44,7 +44,7 @@ CALLED = []
 
 
 @task
-def double(number: int) -> int:
+def double(number):
     CALLED.append(number)
     return number * 2
 

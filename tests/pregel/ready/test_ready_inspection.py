@@ -152,7 +152,7 @@ def test_a_page_that_was_read_while_a_task_ran_shows_what_it_has_asked_since():
     index = ThreadIndex("t")
 
     @task
-    def call() -> int:
+    def call():
         return 1
 
     def long(state):

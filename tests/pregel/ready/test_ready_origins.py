@@ -105,7 +105,7 @@ def test_the_origin_of_a_task_is_migrated_too(drive):
     read = []
 
     @task
-    def call() -> str:
+    def call():
         read.append("called")
         return "found"
 

@@ -329,7 +329,7 @@ def test_calls_of_a_racer_do_not_run_again(drive):
     called = []
 
     @task
-    def call(name: str) -> str:
+    def call(name):
         called.append(name)
         return name
 

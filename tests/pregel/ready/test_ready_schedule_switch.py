@@ -84,7 +84,7 @@ def test_a_call_that_failed_in_supersteps_and_returned_since_is_not_made_again(d
     saver, made = InMemorySaver(), []
 
     @task
-    def call() -> str:
+    def call():
         made.append(1)
         if len(made) == 1:
             raise ConnectionError

@@ -63,7 +63,7 @@ def test_of_two_runs_from_one_checkpoint_one_records_the_calls_of_a_task(drive, 
     first, called = [True], []
 
     @task
-    def call() -> int:
+    def call():
         called.append(len(called))
         return called[-1]
 

@@ -234,7 +234,7 @@ def test_a_misspelt_method_of_an_observer():
             def task_end(self, task): ...
 
     class Helpers(Observer):
-        def note(self, text: str): ...
+        def note(self, text): ...
         def _task_end(self): ...
 
 
@@ -255,7 +255,7 @@ def test_an_answer_to_a_question_that_was_never_asked():
 
 
 class Textless(Exception):
-    def __str__(self) -> str:
+    def __str__(self):
         raise RuntimeError("no text")
 
 
@@ -286,20 +286,20 @@ def test_an_error_whose_str_raises_is_raised_unchanged(drive, local_saver, sched
 # -- reducers ----------------------------------------------------------------------------------------------
 
 
-async def areduce(old: list[int], new: list[int]) -> list[int]:
+async def areduce(old, new):
     return old + new
 
 
-def yield_all(old: list[int], new: list[int]):
+def yield_all(old, new):
     yield from (old, new)
 
 
-def extend(old: list[int], new: list[int]):
+def extend(old, new):
     old.extend(new)
 
 
 class AsyncReducer:
-    async def __call__(self, old: list[int], new: list[int]) -> list[int]:
+    async def __call__(self, old, new):
         return old + new
 
 
@@ -450,7 +450,7 @@ def test_a_message_may_have_a_role_of_its_own_and_a_stored_one_stays():
 
 
 def test_a_tool_without_a_description_is_refused_at_its_declaration():
-    def double(x: int) -> int:
+    def double(x):
         return 2 * x
 
     for declare in (Tool, lambda function: ToolNode([function])):

@@ -160,11 +160,11 @@ def test_a_reader_has_all_chunks_before_the_run_is_left():
 
 def test_calls_of_tasks_are_attempts_too():
     @task
-    def double(n: int) -> int:
+    def double(n):
         return 2 * n
 
     @entrypoint()
-    def run(n: int) -> int:
+    def run(n):
         return double(n).result()
 
     app, log = listened(run)

@@ -233,7 +233,7 @@ def test_nested_graphs_task_calls_and_handlers_are_observed(drive):
             parents.append(run.parent and (run.parent.node, run.parent.run.graph))
 
     @task
-    def double(n: int) -> int:
+    def double(n):
         return 2 * n
 
     async def acall(state):
@@ -294,15 +294,15 @@ def test_a_node_sees_the_context_variables_that_are_set_around_it(drive, node, t
 
 def test_subgraphs_and_calls_of_tasks_are_surrounded(drive):
     @task
-    def seen(n: int):
+    def seen(n):
         return SEEN.get()
 
     @entrypoint()
-    def run(n: int):
+    def run(n):
         return seen(n).result()
 
     @entrypoint()
-    async def arun(n: int):
+    async def arun(n):
         return await seen(n)
 
     found = drive.invoke(arun if drive.is_async else run, 1, observer=Around())

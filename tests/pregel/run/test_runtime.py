@@ -178,7 +178,7 @@ def test_in_routers_and_tasks(drive):
     def work():
         found.append(held()[0])
 
-    def route(state) -> str:
+    def route(state):
         found.append(held()[0])
         return "__end__"
 
@@ -290,11 +290,11 @@ def test_tasks_and_entrypoints_have_it_too(drive):
     store = InMemoryStore()
 
     @task
-    def look(x: int, store: Any):
+    def look(x, store: Any):
         return store
 
     @entrypoint(store=store)
-    def flow(x: int, store: Any):
+    def flow(x, store: Any):
         return [store, look(1).result(), get_store()]
 
     assert drive.invoke(flow, 1) == [store] * 3
@@ -309,7 +309,7 @@ def test_the_path_of_a_task_that_is_called_ends_in_true():
         return get_config()["metadata"]["stategraph_path"]
 
     @entrypoint()
-    def run(x: int):
+    def run(x):
         return [future.result() for future in (call(), call())]
 
     parent = ("__pregel_pull", "run")
@@ -365,7 +365,7 @@ class Counted(TypedDict, total=False):
     last: IsLastStep
 
 
-def counted(length: int, saver=None, **more):
+def counted(length, saver=None, **more):
     graph = StateGraph(Counted)
     node = lambda state: {"log": [(state["left"], state["last"])]}  # noqa: E731
     graph.add_sequence([(str(i), node) for i in range(length)])
@@ -423,7 +423,7 @@ def say(what):
     return (what, lambda state: {"log": [what]})
 
 
-def draining(what: str, log: list[str]):
+def draining(what, log):
     def node(state, runtime: Runtime):
         log.append(what)
         assert runtime.control is not None

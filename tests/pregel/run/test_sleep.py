@@ -454,24 +454,24 @@ def test_in_tasks_that_are_called(drive, saver, clock):
     if drive.is_async:
 
         @task
-        async def nap(hours: int) -> int:
+        async def nap(hours):
             ran.append(hours)
             await get_runtime().asleep(HOUR * hours)
             return hours
 
         @entrypoint(checkpointer=saver)
-        async def flow(hours: list[int]) -> list[int]:
+        async def flow(hours):
             return [*await asyncio.gather(*map(nap, hours))]
     else:
 
         @task
-        def nap(hours: int) -> int:
+        def nap(hours):
             ran.append(hours)
             get_runtime().sleep(HOUR * hours)
             return hours
 
         @entrypoint(checkpointer=saver)
-        def flow(hours: list[int]) -> list[int]:
+        def flow(hours):
             return [call.result() for call in [nap(each) for each in hours]]
 
     assert drive.invoke(flow, [1, 2], CONFIG)["__sleep__"] == after(HOUR)

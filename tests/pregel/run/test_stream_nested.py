@@ -95,7 +95,7 @@ def test_each_message_is_shown_once_wherever_the_run_pauses(drive, build, place,
 
 def test_what_a_call_had_returned_before_a_pause_is_not_shown_again(drive):
     @task
-    def speak(name: str):
+    def speak(name):
         return message(name)
 
     @entrypoint(checkpointer=InMemorySaver())

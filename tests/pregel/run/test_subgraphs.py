@@ -318,11 +318,11 @@ def test_a_graph_run_by_a_task_call_pauses_and_resumes(drive):
     child = inner()
 
     @task
-    def work(n: int):
+    def work(n):
         return child.invoke({})["log"]
 
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(n: int):
+    def flow(n):
         return work(n).result()
 
     thread = drive.on(flow)

@@ -108,7 +108,7 @@ def test_calls_of_a_paused_task_do_not_run_again_after_an_edit(drive, saver):
     charges = []
 
     @task
-    def charge() -> str:
+    def charge():
         charges.append("charge")
         return "charged"
 
@@ -342,7 +342,7 @@ def test_resume_from_the_config_of_the_edit_runs_finished_tasks_only_once(drive,
 
 def test_an_edit_of_a_paused_entrypoint_needs_as_node(drive, saver):
     @entrypoint(checkpointer=saver)
-    def flow(x: int):
+    def flow(x):
         return interrupt("ok?")
 
     thread = drive.on(flow)

@@ -73,7 +73,7 @@ def returning(value, **options):
 # -- objects of another library, known by name and shape ---------------------------------------------------------
 
 
-def another(name: str, **fields):
+def another(name, **fields):
     cls = dataclasses.make_dataclass(name, fields)
     cls.__module__ = "other.types"
     return cls(**fields)
@@ -316,11 +316,11 @@ def test_an_unawaited_coroutine_is_not_a_result(drive):
         return coroutine()
 
     @entrypoint()
-    def inside(x: int):
+    def inside(x):
         return call().result()
 
     @entrypoint()
-    def outside(x: int):
+    def outside(x):
         return coroutine()
 
     for app, text in ((outside, "entrypoint 'outside' returned a coroutine"), (inside, "task 'call' returned a coro")):

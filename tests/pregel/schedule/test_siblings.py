@@ -224,17 +224,17 @@ def test_no_further_task_call_starts(drive, saver, clock):
     ran = []
 
     @task
-    def work(number: int) -> int:
+    def work(number):
         ran.append(number)
         clock.pass_by(1)
         return number
 
     @entrypoint(checkpointer=saver)
-    def app(count: int) -> list[int]:
+    def app(count):
         return [work(number).result() for number in range(count)]
 
     @entrypoint(checkpointer=saver)
-    async def aapp(count: int) -> list[int]:
+    async def aapp(count):
         return [await work(number) for number in range(count)]
 
     chosen = aapp if drive.is_async else app

@@ -62,20 +62,20 @@ def shop(drive: Drive, orders: Orders, saver) -> Pregel:
     """Prices for the names in the order that comes next, each by a call; then a question."""
 
     @task
-    def price(name: str) -> int:
+    def price(name):
         orders.note(name)
         return PRICES[name]
 
     @task
-    async def aprice(name: str) -> int:
+    async def aprice(name):
         orders.note(name)
         return PRICES[name]
 
-    def flow(_: int):
+    def flow(_):
         calls = {name: price(name) for name in orders.next()}
         return {name: call.result() for name, call in calls.items()} | {"go": interrupt("go on?")}
 
-    async def aflow(_: int):
+    async def aflow(_):
         names = orders.next()
         found = await asyncio.gather(*(aprice(name) for name in names))
         return dict(zip(names, found, strict=True)) | {"go": interrupt("go on?")}
@@ -87,7 +87,7 @@ def swapped(drive, calls, orders):
     """What calls give, by name, that are made in another order on the resume."""
 
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: int):
+    def flow(_):
         made = {name: calls[name]() for name in orders.next()}
         return {name: call.result() for name, call in made.items()} | {"go": interrupt("?")}
 
@@ -117,12 +117,12 @@ def test_calls_from_threads_in_another_order_keep_their_results(drive):
     turns = Orders(["tea", "gold"], ["gold", "tea"])
 
     @task
-    def price(name: str) -> int:
+    def price(name):
         turns.note(name)
         return PRICES[name]
 
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: int):
+    def flow(_):
         import contextvars
 
         found = {}
@@ -130,7 +130,7 @@ def test_calls_from_threads_in_another_order_keep_their_results(drive):
         gates = [threading.Event() for _ in range(len(order) + 1)]
         gates[0].set()
 
-        def work(name: str):
+        def work(name):
             gates[order.index(name)].wait(5)
             call = price(name)
             gates[order.index(name) + 1].set()
@@ -161,14 +161,14 @@ def test_equal_calls_are_identified_by_their_count(drive):
     log = []
 
     @task
-    def draw(kind: str) -> int:
+    def draw(kind):
         log.append(1)
         return len(log)
 
     orders = Orders(["a", "a", "b", "a"], ["b", "a", "a", "a"])
 
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: int):
+    def flow(_):
         drawn = [(kind, draw(kind).result()) for kind in orders.next()]
         interrupt("?")
         return drawn
@@ -182,7 +182,7 @@ def test_equal_calls_are_identified_by_their_count(drive):
 def test_functions_of_one_name_from_two_modules(drive):
     ran = Counter()
 
-    def price_of(module: str):
+    def price_of(module):
         found = types.ModuleType(module)
         found.ran = ran  # type: ignore[attr-defined]
         source = "def price(name):\n    ran[__name__] += 1\n    return __name__ + ' ' + name"
@@ -197,9 +197,9 @@ def test_functions_of_one_name_from_two_modules(drive):
 def test_one_function_under_two_names(drive):
     """`name=` is part of what a call is: by it two functions of one factory are told apart."""
 
-    def times(factor: int):
+    def times(factor):
         @task(name=f"times {factor}")
-        def multiply(x: int) -> int:
+        def multiply(x):
             return factor * x
 
         return multiply
@@ -216,7 +216,7 @@ class Client:
         self.lock = threading.Lock()
 
     @task
-    def price(self, name: str) -> int:
+    def price(self, name):
         return self.factor * PRICES[name]
 
 
@@ -226,14 +226,14 @@ class Rate:
     def __init__(self, factor):
         self.factor = factor
 
-    def __call__(self, x: int) -> int:
+    def __call__(self, x):
         return self.factor * x
 
-    def of(self, x: int) -> int:
+    def of(self, x):
         return self.factor * x
 
 
-def _times(factor: int, x: int) -> int:
+def _times(factor, x):
     return factor * x
 
 
@@ -258,12 +258,12 @@ def test_calls_with_incomparable_arguments_are_identified_by_order(drive):
     ran = []
 
     @task
-    def number(client: Client) -> int:
+    def number(client: Client):
         ran.append(client.factor)
         return client.factor
 
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: int):
+    def flow(_):
         found = [number(Client(factor)).result() for factor in (1, 2)]
         interrupt("?")
         return found
@@ -280,12 +280,12 @@ def test_tasks_of_tasks(drive):
     inner = Orders([1, 2], [1, 2], [2, 1])
 
     @task
-    def part(number: int):
+    def part(number):
         inner.note(number)
         return sum(inner.ran.values())
 
     @task
-    def whole(name: str):
+    def whole(name):
         orders.note(name)
         found = {number: part(number).result() for number in inner.next()}
         if name == "gold":
@@ -293,7 +293,7 @@ def test_tasks_of_tasks(drive):
         return found
 
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: int):
+    def flow(_):
         return {name: _ended(whole(name)) for name in orders.next()}
 
     thread = drive.on(flow)
@@ -318,7 +318,7 @@ def test_a_retried_body_finds_its_calls_in_another_order(drive, saved, by_call):
     orders = Orders(["tea", "gold"], ["gold", "tea"])
 
     @task
-    def price(name: str) -> int:
+    def price(name):
         orders.note(name)
         return PRICES[name]
 
@@ -333,7 +333,7 @@ def test_a_retried_body_finds_its_calls_in_another_order(drive, saved, by_call):
     call = task(basket)
 
     @entrypoint(checkpointer=InMemorySaver() if saved else None, retry_policy=AGAIN)
-    def flow(_: int):
+    def flow(_):
         return call().result() if by_call else basket()
 
     assert drive.invoke(flow, 1, CONFIG) == PRICES
@@ -348,13 +348,13 @@ def test_the_key_of_a_call_does_not_depend_on_its_position(drive):
     keys = {}
 
     @task(retry_policy=AGAIN)
-    def buy(name: str, number: int):
+    def buy(name, number):
         keys.setdefault((name, number), set()).add(get_runtime().idempotency_key)
         if next(fails, False):
             raise ConnectionError
 
     @entrypoint(checkpointer=InMemorySaver(), retry_policy=AGAIN)
-    def flow(_: int):
+    def flow(_):
         orders_now = orders.next()
         for call in [buy(name, orders_now[:place].count(name)) for place, name in enumerate(orders_now)]:
             call.result()
@@ -381,7 +381,7 @@ def test_an_answer_consumed_by_a_call_survives_the_attempt_of_its_caller(drive):
         return answer
 
     @entrypoint(checkpointer=InMemorySaver(), retry_policy=AGAIN)
-    def flow(_: int):
+    def flow(_):
         return ask().result()
 
     thread = drive.on(flow)
@@ -396,19 +396,19 @@ def asking(drive, orders: Orders, saver, note=None):
     """Each name is asked about by a call of its own."""
 
     @task
-    def ask(name: str) -> str:
+    def ask(name):
         orders.note(name)
         return f"{name}: {interrupt(name)}"
 
     @task
-    async def aask(name: str) -> str:
+    async def aask(name):
         orders.note(name)
         return f"{name}: {interrupt(name)}"
 
-    def flow(_: int):
+    def flow(_):
         return sorted(call.result() for call in [ask(name) for name in orders.next()])
 
-    async def aflow(_: int):
+    async def aflow(_):
         return sorted(await asyncio.gather(*(aask(name) for name in orders.next())))
 
     return entrypoint(checkpointer=saver)(aflow if drive.is_async else flow)
@@ -440,16 +440,16 @@ def test_a_waiting_call_below_a_call(drive):
     orders = Orders("ab")
 
     @task
-    def ask(name: str) -> str:
+    def ask(name):
         orders.note(name)
         return f"{name}: {interrupt(name)}"
 
     @task
-    def both(names: str) -> list[str]:
+    def both(names):
         return [call.result() for call in [ask(name) for name in names]]
 
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: int):
+    def flow(_):
         return both("ab").result()
 
     thread = drive.on(flow)
@@ -464,11 +464,11 @@ def test_an_error_of_a_body_with_an_interrupted_call_is_raised(drive):
     fails = [False, True, False]
 
     @task
-    def ask(name: str) -> str:
+    def ask(name):
         return f"{name}: {interrupt(name)}"
 
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: int):
+    def flow(_):
         calls = [ask("a"), ask("b")]
         if fails.pop(0):
             raise ValueError("no")
@@ -487,7 +487,7 @@ def test_a_node_runs_though_its_own_record_still_lists_the_answered_interrupt(dr
     stops = [True]
 
     @task
-    def ask() -> str:
+    def ask():
         return str(interrupt("a"))
 
     def first(_):
@@ -600,24 +600,24 @@ def test_each_call_gets_its_own_result_in_any_order_over_several_resumes(drive, 
     ran = Counter()
 
     @task
-    def leaf(function: str, number: int):
+    def leaf(function, number):
         ran["leaf", function, number] += 1
         return ("leaf", function, number)
 
     @task
-    def a(number: int):
+    def a(number):
         ran["a", number] += 1
         return ("a", number, leaf("a", number).result())
 
     @task
-    def b(number: int):
+    def b(number):
         ran["b", number] += 1
         return ("b", number)
 
     functions = {"a": a, "b": b}
 
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(_: int):
+    def flow(_):
         order = random.sample(names, len(names))
         calls = [(name, number, functions[name](number)) for name, number in order]
         for name, number, call in random.sample(calls, len(calls)):

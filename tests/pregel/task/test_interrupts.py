@@ -391,12 +391,12 @@ def test_calls_of_one_task_ask_together_and_finished_ones_do_not_run_again(drive
     ran = Ran()
 
     @task
-    def ask(name: str):
+    def ask(name):
         ran.append(name)
         return interrupt(f"{name}?") if name != "ok" else "ok"
 
     @entrypoint(checkpointer=InMemorySaver())
-    def flow(names: list[str]):
+    def flow(names):
         return [call.result() for call in [ask(name) for name in names]]
 
     thread = drive.on(flow)
@@ -582,7 +582,7 @@ def test_graphs_that_a_node_runs_side_by_side_are_answered_one_by_one(durability
 @pytest.mark.parametrize("inside", ["task", "graph"])
 async def test_a_rejected_answer_is_reported_wherever_interrupt_was_called(inside):
     @task
-    async def call(name: str):
+    async def call(name):
         return interrupt(name, response_schema=int)
 
     def body(state):
@@ -631,7 +631,7 @@ async def test_a_task_group_whose_members_interrupt_pauses(inside):
     inner = graph("S>i", i=lambda s: {"log": [interrupt(s["log"][0])]}, checkpointer=None)
 
     @task
-    async def call(name: str):
+    async def call(name):
         return interrupt(name, key=name)
 
     async def ask(name):

@@ -97,7 +97,7 @@ def test_values_keep_their_types(drive):
         return (1, (2, {3}))
 
     @entrypoint(cache=InMemoryCache())
-    def flow(x: int):
+    def flow(x):
         return give().result()
 
     assert [drive.invoke(flow, 1) for _ in range(2)] == [(1, (2, {3}))] * 2
@@ -150,7 +150,7 @@ def test_the_refusal_covers_tasks_and_entrypoints():
         task(cache_policy=CachePolicy())(lambda n: n)
     held = object()
 
-    def flow(n: int):
+    def flow(n):
         return held
 
     with pytest.raises(TypeError, match=r"has a closure \(held\)"):
@@ -316,7 +316,7 @@ def test_an_attempt_that_was_given_up_does_not_hold_up_equal_tasks():
 class Clock:
     now = 0.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
@@ -380,12 +380,12 @@ def test_the_cache_of_a_task_is_cleared_by_the_task(drive):
     cache = InMemoryCache()
 
     @task(cache_policy=CachePolicy())
-    def double(x: int) -> int:
+    def double(x):
         CALLS.append(x)
         return 2 * x
 
     @entrypoint(cache=cache)
-    def flow(x: int) -> int:
+    def flow(x):
         return double(x).result()
 
     assert [drive.invoke(flow, 2) for _ in range(2)] == [4, 4]
@@ -399,11 +399,11 @@ def test_the_cache_of_a_task_is_cleared_by_the_task(drive):
 
 def test_a_cached_task_shows_in_the_stream(drive):
     @task(cache_policy=CachePolicy())
-    def double(x: int) -> int:
+    def double(x):
         return 2 * x
 
     @entrypoint(cache=InMemoryCache())
-    def flow(x: int):
+    def flow(x):
         return [double(x).result(), double(x).result()]
 
     assert drive.stream(flow, 2) == [
@@ -413,7 +413,7 @@ def test_a_cached_task_shows_in_the_stream(drive):
 
 def test_an_entrypoint_may_be_cached_as_a_whole(drive):
     @entrypoint(cache=InMemoryCache(), cache_policy=CachePolicy())
-    def flow(x: int) -> int:
+    def flow(x):
         CALLS.append(x)
         return 2 * x
 
