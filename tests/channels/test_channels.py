@@ -392,7 +392,7 @@ def test_a_builtin_without_signature_is_a_reducer():
 
 
 def test_reducers_are_equal_by_their_operator_alone():
-    def of(reducer) -> BinaryOperatorAggregate[Any]:
+    def of(reducer):
         return BinaryOperatorAggregate(int, reducer)
 
     bound = deque[int]()
@@ -432,10 +432,10 @@ class Bag:
     def __init__(self, *items):
         self.items = list(items)
 
-    def copy(self) -> Bag:
+    def copy(self):
         return Bag(*self.items)
 
-    def add(self, item) -> Bag:
+    def add(self, item):
         self.items.append(item)
         return self
 

@@ -43,7 +43,7 @@ class Model(BaseModel):
     when: datetime
 
 
-def serde() -> Serializer:
+def serde():
     made = Serializer()
     for cls in (Point, Colour, Word, Model):
         made.register(cls)

@@ -19,7 +19,7 @@ from kit.graphs import chain_of
 
 import stategraph.checkpoint.sql.pruning as long_module
 import stategraph.checkpoint.sql.pruning as pruner_module
-from stategraph import END, Command, CompiledStateGraph, interrupt
+from stategraph import END, Command, interrupt
 from stategraph.checkpoint.errors import DamagedError
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import check_saver
@@ -37,7 +37,7 @@ class Inside(TypedDict, total=False):
     note: str
 
 
-def graph(saver) -> CompiledStateGraph:
+def graph(saver):
     """A loop whose list grows; a graph inside a node stores, too, and may ask."""
     inner = chain_of(
         Inside,

@@ -143,7 +143,7 @@ def test_a_pooler_that_shares_sessions_is_found_whatever_it_has_lent_before(pool
 
     taken = []
 
-    def connect() -> Patient:
+    def connect():
         with Patient.connect(pooled) as one, Patient.connect(pooled) as two:
             for each in () if taken else (one, two):
                 each.execute("SELECT 1")

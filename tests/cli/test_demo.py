@@ -30,7 +30,7 @@ def folder(tmp_path):
     return tmp_path / "code"
 
 
-def demo(cwd, *words) -> subprocess.CompletedProcess[str]:
+def demo(cwd, *words):
     return subprocess.run(
         [*COMMAND, *map(str, words)], cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
     )

@@ -286,7 +286,7 @@ KINDS = [("sync", False), ("async", True), ("async", True), ("async", False)]
 KINDS_OF_STORAGE = ("sqlite", "memory", "sqlite", "postgres")
 
 
-def drawn(round, first) -> Play:
+def drawn(round, first):
     """A play, with slower commits once the first rounds are over."""
     random = round.random
     world, coroutines = random.choice(KINDS)

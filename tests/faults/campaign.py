@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from stategraph.testing import CheckFailed, ProcessEnd, Processes
+from stategraph.testing import CheckFailed, Processes
 
 from .stages import postgres, sqlite
 
@@ -111,7 +111,7 @@ class Bench:
         self._stack.close()
 
     @cached_property
-    def _processes(self) -> Processes:
+    def _processes(self):
         return self._shared or self._stack.enter_context(Processes())
 
     def once(self, key, make):
@@ -124,7 +124,7 @@ class Bench:
         """Something that is open until the bench is closed."""
         return self.once(key, lambda: self._stack.enter_context(opened()))
 
-    def run(self, *jobs) -> list[ProcessEnd]:
+    def run(self, *jobs):
         """Do jobs side by side, each in a process of its own, with the planted bug in it."""
         return self._processes.run(*((in_child, self.bug, *job) for job in jobs))
 

@@ -16,7 +16,7 @@ from stategraph import (
 )
 from stategraph.checkpoint.base import address
 from stategraph.testing import CheckFailed, Ledger, assert_same, check_race
-from stategraph.testing.concurrency import Attempt, race, side_by_side
+from stategraph.testing.concurrency import race, side_by_side
 from stategraph.testing.graphs import appending
 
 from .campaign import trial
@@ -48,7 +48,7 @@ class Gate:
 # -- R6 ---------------------------------------------------------------------------------------------------------
 
 
-def racing(storage, gate: Gate, name, rounds) -> list[Attempt]:
+def racing(storage, gate: Gate, name, rounds):
     """Move one head on, again and again, all at the same moment."""
     with storage.open() as saver:
         return race(saver, name, rounds, gate)

@@ -31,7 +31,7 @@ def flipped_bits(round):
     and no error without a word on damage."""
     suite = TestSqliteSaver()
 
-    def made() -> tuple[bytes, Reading]:
+    def made():
         with tempfile.TemporaryDirectory() as folder, Harness(suite, Path(folder), "sync") as desk:
             _filled(desk)
             was = Reading(desk)

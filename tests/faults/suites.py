@@ -78,7 +78,7 @@ def damaged_files(round):
     """A byte of the SQLite file itself is changed, or its end is cut off: no read gives anything that was not stored."""
     suite = TestSqliteSaver()
 
-    def made() -> tuple[bytes, Reading]:
+    def made():
         with tempfile.TemporaryDirectory() as folder, Harness(suite, Path(folder), "sync") as desk:
             _filled(desk)
             was = Reading(desk)
@@ -132,18 +132,18 @@ def sql_texts_are_constants(round):
     said = set()
 
     class Cursor(sqlite3.Cursor):
-        def execute(self, statement, *args) -> sqlite3.Cursor:
+        def execute(self, statement, *args):
             said.add(statement)
             return super().execute(statement, *args)  # type: ignore[arg-type]
 
     class Watched(sqlite3.Connection):
-        def cursor(self) -> sqlite3.Cursor:  # type: ignore[override]
+        def cursor(self):  # type: ignore[override]
             return super().cursor(Cursor)
 
-        def execute(self, *args) -> sqlite3.Cursor:
+        def execute(self, *args):
             return self.cursor().execute(*args)  # type: ignore[arg-type]
 
-    def connect(self: Database, name, timeout) -> sqlite3.Connection:
+    def connect(self: Database, name, timeout):
         return sqlite3.connect(name, timeout=timeout, isolation_level=None, check_same_thread=False, factory=Watched)
 
     with patched(Database, "_connect", connect):

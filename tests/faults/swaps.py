@@ -62,7 +62,7 @@ class Program:
         self.keys = {}
         self.runs = 0
 
-    def order(self) -> list[Party]:
+    def order(self):
         """The parties of one run of the body."""
         self.runs += 1
         shuffled = self.runs <= SHUFFLED
@@ -292,7 +292,7 @@ class InTurn(Program):
         """How many there are."""
         return sum(2 if party.kind in ("ask", "ask_keyed") else 1 for party in self.parties)
 
-    def order(self) -> list[Party]:
+    def order(self):
         """Another one in each run."""
         self.runs += 1
         return self.random.sample(self.parties, len(self.parties))

@@ -21,7 +21,7 @@ def no_record_before(patch):
     """An irreversible call is not recorded before it is made."""
     record = _Call._record
 
-    def missing(self, what: str):
+    def missing(self, what):
         found = record(self, what)
         return SimpleNamespace(known=(), save=str) if "begun" in what else found
 
@@ -32,7 +32,7 @@ def asks_after_the_record(patch):
     """The record of the result is not looked up."""
     record = _Call._record
 
-    def unread(self, what: str):
+    def unread(self, what):
         found = record(self, what)
         return found if what else SimpleNamespace(known=(), save=found.save)
 
@@ -63,7 +63,7 @@ def notices(folder, patch):
                 own = folder / f"{way} {kind} {place}"
                 own.mkdir()
 
-                def planted(place: str | None, way: str = way, kind: str = kind, own: Path = own):
+                def planted(place, way=way, kind=kind, own: Path = own):
                     patch()
                     return run(way, kind, own, place)
 

@@ -35,7 +35,7 @@ CLEAR = RemoveMessage(id=REMOVE_ALL_MESSAGES)
 MESSAGES = BinaryOperatorAggregate(list, add_messages)
 
 
-def says(id: str, content: str = ""):
+def says(id, content=""):
     return {"role": "user", "content": content, "id": id}
 
 
@@ -105,7 +105,7 @@ def test_routers_on_several_threads_may_preview_one_channel():
     together = threading.Barrier(8)
     found = []
 
-    def preview(n: int):
+    def preview(n):
         together.wait(10)
         found.append(len(channel.preview([says("new", "again"), says(f"mine {n}")])))
 
@@ -134,7 +134,7 @@ def chat(saver=None):
         messages = state["messages"]
         return {"messages": [says(str(int(messages[-1]["id"]) + 1)), says("0", f"seen {len(messages)}")]}
 
-    def route(state) -> str:
+    def route(state):
         return END if state["messages"][-1]["id"] == "9" else "speak"
 
     return (

@@ -91,7 +91,7 @@ class Model(BaseModel):
 class ModelChunk(Model):
     type: str = "ModelChunk"
 
-    def __add__(self, other: ModelChunk) -> ModelChunk:
+    def __add__(self, other: ModelChunk):
         return ModelChunk(content=self.content + other.content, id=self.id)
 
 
@@ -560,14 +560,14 @@ class FakeModel:
         self.chunk_id = chunk_id
         self.calls = []
 
-    def invoke(self, messages, **options) -> Model:
+    def invoke(self, messages, **options):
         self.calls.append("invoke")
         return Model(content="hello", id=self.chunk_id)
 
     async def ainvoke(self, messages, **options):
         return self.invoke(messages, **options)
 
-    def stream(self, messages, *, stop: str = ""):
+    def stream(self, messages, *, stop=""):
         self.calls.append(f"stream {stop}")
         yield ModelChunk(content="he", id=self.chunk_id)
         yield ModelChunk(content="llo")
@@ -606,10 +606,10 @@ def test_a_model_is_invoked_if_messages_are_not_requested(drive):
 
 def test_a_model_without_a_stream_is_invoked(drive):
     class Mute:
-        def invoke(self, messages, **options) -> Model:
+        def invoke(self, messages, **options):
             return Model(content="mute", id="m")
 
-        async def ainvoke(self, messages, **options) -> Model:
+        async def ainvoke(self, messages, **options):
             return self.invoke(messages)
 
     got = drive.stream(asking(Mute(), drive), {"messages": "hi"}, stream_mode=["messages", "values"])
@@ -623,7 +623,7 @@ def test_a_model_can_be_called_outside_of_a_graph():
 
 def test_an_empty_stream_is_an_error(drive):
     class Empty(FakeModel):
-        def stream(self, messages, *, stop: str = ""):
+        def stream(self, messages, *, stop=""):
             return iter(())
 
     with pytest.raises(ValueError, match="without a chunk"):
@@ -712,10 +712,10 @@ class FakeTask:
         self.config = {"metadata": {"k": 1}}
         self.heard = []
 
-    def listens(self, mode: str):
+    def listens(self, mode):
         return mode == "messages"
 
-    def emit(self, mode: str, data):
+    def emit(self, mode, data):
         self.heard.append(data)
 
 
@@ -795,7 +795,7 @@ def test_what_is_removed_may_be_said_in_any_attribute(declared):
             return declared.get("type")
 
     class OnDemand(Extras):
-        def __getattr__(self, name: str):
+        def __getattr__(self, name):
             return declared.get(name)
 
     for removal in (Declared(**declared), Typed(**declared), Extras(**declared), Attribute(), Computed(), OnDemand()):

@@ -168,7 +168,7 @@ def test_cloudpickle_takes_lambdas_too(drive):
     assert drive.invoke(pickle.loads(cloudpickle.dumps(outer)), {"x": 1}) == {"x": 7}
 
     @entrypoint()
-    def local(x: int) -> int:
+    def local(x):
         return x + 1
 
     assert drive.invoke(pickle.loads(cloudpickle.dumps(local)), 1) == 2

@@ -43,7 +43,7 @@ class State(TypedDict, total=False):
 Node = Callable[[Any], Any]
 
 
-def logs(name: str) -> Node:
+def logs(name):
     return lambda state: {"log": [name]}
 
 
@@ -183,7 +183,7 @@ def test_start_to_end_alone_is_a_graph(drive):
 
 
 def test_sequence_chains_nodes_and_leaves_the_start_to_you(drive):
-    def first(state: State) -> State:
+    def first(state: State):
         return {"log": ["first"]}
 
     graph = StateGraph(State).add_sequence([first, ("second", logs("2")), logs("x")])
@@ -213,25 +213,25 @@ def test_duplicate_edges_count_once(drive):
 
 
 class Callable_:
-    def __call__(self, state: State) -> State:
+    def __call__(self, state: State):
         return {"log": ["called"]}
 
-    def method(self, state: State) -> State:
+    def method(self, state: State):
         return {"log": ["method"]}
 
 
-async def coroutine(state: State) -> State:
+async def coroutine(state: State):
     return {"log": ["coroutine"]}
 
 
-def plain(state: State) -> State:
+def plain(state: State):
     return {"log": ["plain"]}
 
 
 class Invokable:
     name = "invokable"
 
-    def invoke(self, state: State) -> State:
+    def invoke(self, state: State):
         return {"log": ["invoked"]}
 
 
@@ -339,7 +339,7 @@ def test_version_two_gives_a_dict_where_keys_of_the_output_schema_are_not_there_
 # -- advice ----------------------------------------------------------------------------------------------------
 
 
-def advice(graph: StateGraph) -> list[str]:
+def advice(graph: StateGraph):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         graph.compile()

@@ -15,7 +15,6 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -191,7 +190,7 @@ class Browser:
 
 
 @contextlib.contextmanager
-def browsing(dark=False, size=(1280, 900)) -> Iterator[Browser]:
+def browsing(dark=False, size=(1280, 900)):
     """A Chromium for the time of a `with`."""
     browser = Browser(dark, size)
     try:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import Any
 
 Answer = tuple[str, bytes]  # content type, body
 
@@ -22,7 +20,7 @@ def whole(message):
 
 
 @contextmanager
-def server(answers: list[Answer]) -> Iterator[tuple[str, list[tuple[str, str | None, dict[str, Any]]]]]:
+def server(answers: list[Answer]):
     """A stand-in for a model's server on this machine, and what it was asked: path, key, body. At the end: error 500."""
     requests = []
 

@@ -15,7 +15,6 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from itertools import count
@@ -62,7 +61,7 @@ END $$
 """
 
 
-def programs() -> Path | None:
+def programs():
     """The folder of initdb and pg_ctl, of the newest version there is."""
     found = sorted(ROOT.glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
     on_path = shutil.which("initdb")
@@ -134,7 +133,7 @@ class Cluster:
         return self._address_of(name)
 
     @contextmanager
-    def emptied(self) -> Iterator[str]:
+    def emptied(self):
         """A connection string that sees a schema of earlier tests, without what is not the package's and without rows.
         It is nobody else's until the end of the context."""
         name = self._idle.pop() if self._idle else f"used_{next(self._names)}"
@@ -173,7 +172,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def found() -> Path:
+def found():
     """That folder; where there is none the test is skipped, or fails if such tests are required."""
     if (bin := programs()) is not None:
         return bin
@@ -184,7 +183,7 @@ def found() -> Path:
 
 
 @cache
-def shared() -> Cluster:
+def shared():
     """The server that most tests use; made when the first asks for it."""
     made = Cluster(found())
     atexit.register(remove_shared)

@@ -148,7 +148,7 @@ def each_case(names, cases):
     less time than pytest takes for a test. All of them are tried; those that fail are named."""
     arguments = names.split(", ")
 
-    def make(test: Callable[..., None]) -> Callable[..., None]:
+    def make(test: Callable[..., None]):
         @wraps(test)
         def try_all(**fixtures):
             failed = []

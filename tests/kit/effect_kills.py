@@ -32,10 +32,10 @@ def die():
 class Receiver:
     """A service that notes each request in a file, with its key; `place` is where its caller's process dies."""
 
-    def __init__(self, file: Path, place: str | None):
+    def __init__(self, file: Path, place):
         self.file, self.place, self.has_acted = file, place, False
 
-    def receive(self, key: str = "") -> str:
+    def receive(self, key=""):
         if self.place == PLACES[0]:
             die()
         with self.file.open("a") as file:
@@ -46,7 +46,7 @@ class Receiver:
             die()
         return "receipt"
 
-    def find(self) -> str | None:
+    def find(self):
         return "receipt" if self.received() else None
 
     def received(self):
@@ -66,12 +66,12 @@ class Receiver:
         return found
 
 
-def make_function(kind: str, receiver: Receiver) -> Callable[..., str]:
-    def charge() -> str:
+def make_function(kind, receiver: Receiver):
+    def charge():
         """Charge."""
         return receiver.receive()
 
-    def keyed(idempotency_key: str) -> str:
+    def keyed(idempotency_key):
         """Charge."""
         return receiver.receive(idempotency_key)
 
@@ -83,7 +83,7 @@ def make_function(kind: str, receiver: Receiver) -> Callable[..., str]:
     return effect(kind.partition(",")[0], probe=probe)(charge)
 
 
-def make_node(way: str, kind: str, receiver: Receiver):
+def make_node(way, kind, receiver: Receiver):
     """A node that calls the function in one of these ways."""
     function = make_function(kind, receiver)
     if way == "tool":
@@ -97,7 +97,7 @@ def make_node(way: str, kind: str, receiver: Receiver):
     return pay
 
 
-def run(way: str, kind: str, folder: Path, place: str | None):
+def run(way, kind, folder: Path, place):
     """Start the thread, or resume it to its end; the answers to its questions are true. What the receiver got."""
     receiver = Receiver(folder / "received", place)
     with SqliteSaver(str(folder / "threads.db")) as saver:
@@ -118,7 +118,7 @@ def run(way: str, kind: str, folder: Path, place: str | None):
     return {"calls": len(received), "effects": len({*received}) if kind == "keyed" else len(received), "questions": questions}
 
 
-def in_a_process(work: Callable[[], Any]) -> tuple[int, Any]:
+def in_a_process(work: Callable[[], Any]):
     """The signal that ended a forked process, or 0, and what it returned."""
     read, write = os.pipe()
     child = os.fork()
@@ -140,13 +140,13 @@ def in_a_process(work: Callable[[], Any]) -> tuple[int, Any]:
 class Shop:
     """Three tasks side by side with two effects each, then one with an effect; its process dies at storing call `at`."""
 
-    def __init__(self, folder: Path, kind: str, target: str, *, is_async: bool):
+    def __init__(self, folder: Path, kind, target, *, is_async):
         self.file = folder / "received"
         self.open = partial(PostgresSaver, target) if target else partial(SqliteSaver, str(folder / "threads.db"))
         self.kind, self.is_async = kind, is_async
         self.config = thread_config(folder.name)
 
-    def act(self, item: str, key: str) -> str:
+    def act(self, item, key):
         with self.file.open("a") as file:
             file.write(f"{item} {key}\n")
             os.fsync(file.fileno())
@@ -155,17 +155,17 @@ class Shop:
     def received(self):
         return self.file.read_text().splitlines() if self.file.exists() else []
 
-    def find(self, item: str) -> str | None:
+    def find(self, item):
         found = any(line.startswith(f"{item} ") for line in self.received())
         return f"receipt for {item}" if found else None
 
     def make_function(self):
         declare = effect("keyed") if self.kind == "keyed" else effect("irreversible")
 
-        def buy(item: str, idempotency_key: str) -> str:
+        def buy(item, idempotency_key):
             return self.act(item, idempotency_key)
 
-        async def abuy(item: str, idempotency_key: str) -> str:
+        async def abuy(item, idempotency_key):
             return self.act(item, idempotency_key)
 
         return declare(abuy if self.is_async else buy)
@@ -173,10 +173,10 @@ class Shop:
     def make_app(self, saver):
         buy = self.make_function()
 
-        def pay(task: dict[str, Any]):
+        def pay(task):
             return {"log": [buy(f"{task['lane']}a"), buy(f"{task['lane']}b")]}
 
-        async def apay(task: dict[str, Any]):
+        async def apay(task):
             return {"log": [await buy(f"{task['lane']}a"), await buy(f"{task['lane']}b")]}
 
         def close(state):
@@ -189,7 +189,7 @@ class Shop:
         graph.add_conditional_edges(START, lambda state: [Send("pay", {"lane": n}) for n in range(3)], ["pay"])
         return graph.compile(checkpointer=saver)
 
-    def sell(self, at: int, *, stores_first: bool):
+    def sell(self, at, *, stores_first):
         """Begin or resume, and answer questions with the truth; what was stored and received."""
         stored = 0
 
@@ -225,7 +225,7 @@ class Shop:
         return asyncio.run(app.ainvoke(given, self.config)) if self.is_async else app.invoke(given, self.config)
 
 
-def kill_at_each_store(folder: Path, target: str = ""):
+def kill_at_each_store(folder: Path, target=""):
     """Print what was received for a death before and after each storing call, in both worlds.
 
     Args:

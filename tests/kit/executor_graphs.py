@@ -11,7 +11,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -279,7 +278,7 @@ def cached(**options):
     return graph.compile(cache=InMemoryCache(), **options)
 
 
-def squares(function) -> Callable[..., Any]:
+def squares(function):
     def build(**options):
         @entrypoint(**options)
         def flow(ns, previous: Any):
@@ -351,14 +350,14 @@ class Noted(InMemoryStore):
         with Path(self._log).open("a") as file:
             file.write(f"{what}{self._name} ")
 
-    def reopen(self) -> Callable[[], InMemoryStore]:
+    def reopen(self):
         return partial(Noted, self._log, "")
 
     def close(self):
         self._note("closed")
 
 
-def lengths(texts) -> list[list[float]]:
+def lengths(texts):
     """What finds items by their meaning, for a short word like x."""
     return [[len(text), 1] for text in texts]
 

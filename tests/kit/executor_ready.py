@@ -23,16 +23,16 @@ class Branches(TypedDict, total=False):
     log: Annotated[list[str], operator.add]
 
 
-def starts_a_chain(state: Branches) -> Branches:
+def starts_a_chain(state: Branches):
     return {"log": ["a"]}
 
 
-def ends_a_chain(state: Branches) -> Branches:
+def ends_a_chain(state: Branches):
     Path(state["folder"], "chain").touch()
     return {"log": ["b"]}
 
 
-def outlasts_the_chain(state: Branches) -> Branches:
+def outlasts_the_chain(state: Branches):
     """Ends only if b, which starts a step later, runs beside it."""
     deadline = time.monotonic() + 30
     while not Path(state["folder"], "chain").exists():
@@ -41,7 +41,7 @@ def outlasts_the_chain(state: Branches) -> Branches:
     return {"log": [f"long saw {len(state['log'])}"]}
 
 
-def outlasts_and_dies(state: Branches) -> Branches:
+def outlasts_and_dies(state: Branches):
     died = Path(state["folder"], "died")
     if not died.exists():
         died.touch()

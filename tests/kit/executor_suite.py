@@ -13,10 +13,9 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from unittest.mock import ANY
 
 import pytest
@@ -49,7 +48,7 @@ LONG = 30.0
 """Seconds after which a test that hangs gives up."""
 
 
-def calls(*inputs) -> Callable[[Any], None]:
+def calls(*inputs):
     def script(play):
         for input in inputs:
             play.call(input)

@@ -128,7 +128,7 @@ def asks(state):
     return {"log": [interrupt("first"), interrupt("second")]}
 
 
-def asking() -> Pregel:
+def asking():
     return chain_of(State, asks=asks, more=lambda state: {"log": [interrupt("third")]}).compile(name="asking")
 
 

@@ -194,7 +194,7 @@ def given(value, api):
 MODES = ["values", "updates", "tasks"]
 
 
-def chunks(app, value, config: Any, is_async, **options) -> tuple[list[Any], str | None]:
+def chunks(app, value, config: Any, is_async, **options):
     """All chunks of a run, and the name of the error that ended it."""
     found = []
 
@@ -219,7 +219,7 @@ def _each(stream, found):
     return []
 
 
-def story(found, error, *, resumed=False) -> Described:
+def story(found, error, *, resumed=False):
     """A run's chunks, made comparable: `values` in order; per superstep the tasks in order and their updates sorted,
     for siblings finish in any order. What a superstep that failed had come to is left out; so is which tasks of the
     first superstep of a resumed run had finished before."""
@@ -270,7 +270,7 @@ def history(app, config: Any):
 
 def whole_story(
     graph: Described, api, *, is_async, bodies_async=None, more_steps=0
-) -> list[Described]:
+):
     """Each input in turn on one thread, resumed after each failure of a node; then the history, and `invoke`.
 
     Of the calls for one input the first and the last are told: how many there are between depends on which siblings
@@ -311,7 +311,7 @@ def is_matter_of_time(one: list[Described], other: list[Described]):
     return errors[0] != errors[1] and all(each[-1:] == ["GraphRecursionError"] for each in errors)
 
 
-def outcome(app, value, config: Any, is_async, **options) -> Described:
+def outcome(app, value, config: Any, is_async, **options):
     """What `invoke` returns or raises."""
     try:
         if is_async:

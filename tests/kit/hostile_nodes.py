@@ -26,7 +26,7 @@ from stategraph.executors.pickling import dumps
 from stategraph.executors.protocol import CallResult
 
 
-def pipe() -> Frames:
+def pipe():
     """The worker's end, in a worker."""
     (found,) = (each for each in gc.get_objects() if isinstance(each, Frames))
     return found

@@ -27,13 +27,13 @@ def build(lib):
     Args:
         lib: has `StateGraph`, `START`, `END`, `Send` and `interrupt`.
     """
-    def study(state: Talk) -> Talk:
+    def study(state: Talk):
         return {"facts": [state["topics"][0] + "!"]}
 
-    def rank(state: Talk) -> Talk:
+    def rank(state: Talk):
         return {"best": max(state["facts"]), "when": datetime(2026, 1, 2)}
 
-    def ask(state: Talk) -> Talk:
+    def ask(state: Talk):
         return {"facts": [lib.interrupt("ok?")]}
 
     def spread(state: Talk):
@@ -57,10 +57,10 @@ def build(lib):
     outer.add_edge(lib.START, "inner")
     outer.add_edge("inner", "rank")
 
-    def left(state: Talk) -> Talk:
+    def left(state: Talk):
         return {"facts": ["left"]}
 
-    def right(state: Talk) -> Talk:
+    def right(state: Talk):
         return {"facts": ["right"]}
 
     def more(state: Talk):

@@ -252,7 +252,7 @@ def without(value, *names: str):
     return value
 
 
-def raised(handled: BaseException, error: BaseException, *, cause=...) -> BaseException:
+def raised(handled: BaseException, error: BaseException, *, cause=...):
     """The error as it was raised while another was handled."""
     try:
         try:
@@ -269,13 +269,13 @@ def noted(notes):
     return set_in(ValueError(1), __notes__=notes)
 
 
-def circle() -> BaseException:
+def circle():
     one, two = ValueError("one"), KeyError("two")
     one.__cause__, two.__context__ = two, one
     return one
 
 
-def reordered() -> Ordered:
+def reordered():
     value = Ordered()
     vars(value).clear()
     vars(value).update(b=1, a=2)

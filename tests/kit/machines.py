@@ -185,7 +185,7 @@ class Network:
             with suppress(OSError):  # it has lost its power already
                 host.lose_power()
 
-    def host(self, quality=None) -> Host:
+    def host(self, quality=None):
         """One more machine; its cable may delay what passes, by seconds, and lose some of it, by chance."""
         self.hosts.append(Host(self._name, next(self._numbers), quality))
         return self.hosts[-1]

@@ -74,7 +74,7 @@ class Travelling(OpenTelemetry):
         return arrive, ()
 
 
-def arrive() -> OpenTelemetry:
+def arrive():
     if not isinstance(trace.get_tracer_provider(), TracerProvider):
         set_up()
     return OpenTelemetry()

@@ -35,7 +35,7 @@ class Ran(list[str]):
         return names
 
 
-def asks(name, ran=None, count=1, **options) -> Node:
+def asks(name, ran=None, count=1, **options):
     """A node that asks `count` questions and logs the answers."""
 
     def node(state):

@@ -27,7 +27,7 @@ def rarely(one_in):
 
 
 @st.composite
-def graphs(draw: DrawFn, *, peer=False, nested=True, failures=False) -> Described:
+def graphs(draw: DrawFn, *, peer=False, nested=True, failures=False):
     """A description of a graph with its inputs.
 
     Args:
@@ -41,7 +41,7 @@ def graphs(draw: DrawFn, *, peer=False, nested=True, failures=False) -> Describe
     style = draw(st.sampled_from(["sends", "defers", "neither"] if peer else ["sends", "defers", "both"]))
     sends, defers = style in ("sends", "both"), style in ("defers", "both")
 
-    def targets(most) -> SearchStrategy[list[Any]]:
+    def targets(most):
         kinds = [st.sampled_from([*names, END])]
         if sends:
             # D4: no Send to END, no unknown names; no Send to START (WART-26).
@@ -98,7 +98,7 @@ def graphs(draw: DrawFn, *, peer=False, nested=True, failures=False) -> Describe
 
 def acts(
     keys, targets: SearchStrategy[list[Any]], counts, peer
-) -> SearchStrategy[Described]:
+):
     """What a node may return.
 
     Args:
@@ -108,7 +108,7 @@ def acts(
     forms = ["dict", "command", "pairs", "commands", "send"] + ([] if counts else ["none"]) + ([] if peer else ["sends"])
 
     @st.composite
-    def act(draw: DrawFn) -> Described:
+    def act(draw: DrawFn):
         form = draw(st.sampled_from(forms))
         goto = draw(targets) if form in ("command", "pairs", "commands", "send", "sends") and draw(rarely(2)) else []
         if form == "send":
@@ -134,7 +134,7 @@ def narrower(keys):
 
 
 @st.composite
-def edges(draw: DrawFn, names) -> list[list[str]]:
+def edges(draw: DrawFn, names):
     """From START to the first node at least, else from earlier to later nodes; to END now and then."""
     found = [[START, names[0]]]
     for position, name in enumerate(names[1:], 1):
@@ -162,7 +162,7 @@ def joins(draw: DrawFn, names):
 
 
 @st.composite
-def inputs(draw: DrawFn, keys) -> Described:
+def inputs(draw: DrawFn, keys):
     """An input; log and n are always there."""
     found = {"log": {"overwrite": ["new"]} if draw(rarely(8)) else ["in"]}
     # Not 0: a nested graph that does nothing still gives its n back, and so counts as well.

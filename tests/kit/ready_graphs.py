@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from threading import Thread
@@ -65,7 +65,7 @@ class JointBatch(ChosenBatch):
 
 
 class ChosenAsyncBatch(ChosenBatch):
-    def wait(self, seconds=None) -> Awaitable[None]:  # type: ignore[override]
+    def wait(self, seconds=None):  # type: ignore[override]
         return self._wait()
 
     async def _wait(self):

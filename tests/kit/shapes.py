@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict
 
 from kit.graphs import Log as Inner
 from kit.graphs import chain_of
-from stategraph import START, Pregel, Send, StateGraph, interrupt
+from stategraph import START, Send, StateGraph, interrupt
 
 SHAPES = {"chain": 8, "join": 6, "sends": 6, "nested": 4, "memory": 4, "sleep": 4, "race": 4, "post": 4}
 """Kind → how many shapes of it there are."""
@@ -23,12 +23,12 @@ class State(TypedDict, total=False):
     number: int
 
 
-def each_shape() -> list[dict[str, Any]]:
+def each_shape():
     """The inputs."""
     return [{"log": [], "kind": kind, "number": number} for kind, count in SHAPES.items() for number in range(count)]
 
 
-def shaped(version, schedule="supersteps") -> Pregel:
+def shaped(version, schedule="supersteps"):
     """The graph. Each node adds its version to the log, and each question its answer."""
 
     def tell(_):

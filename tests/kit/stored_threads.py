@@ -80,7 +80,7 @@ def asked(answer=None):
     return app, CONFIG
 
 
-def failed() -> StoredThread:
+def failed():
     """Two tasks side by side: one is done, the other fails for good."""
 
     def bad(state):
@@ -101,7 +101,7 @@ def renamed(node, after="pay"):
     """A thread that stopped in the node `charge`, with the same graph in which this node has another name."""
     saver = InMemorySaver()
 
-    def build(name) -> CompiledStateGraph:
+    def build(name):
         return chain_of(Log, a=note("a")).add_node(name, node).add_edge("a", name).compile(checkpointer=saver)
 
     try:
@@ -123,7 +123,7 @@ def rescue(state):
     return {"log": ["rescued"]}
 
 
-def rescued() -> StoredThread:
+def rescued():
     """A node failed, and its error handler took over."""
     graph = StateGraph(Log).add_node("risky", declined, error_handler=rescue).add_edge(START, "risky")
     app = compiled(graph, "rescued")
@@ -131,7 +131,7 @@ def rescued() -> StoredThread:
     return app, CONFIG
 
 
-def looping(fails, runs) -> StoredThread:
+def looping(fails, runs):
     """One node that runs so many times, its task being fanned out; so many of them fail for good, in the first step."""
 
     def work(state):
@@ -159,7 +159,7 @@ def forked():
     return app, thread
 
 
-def nested() -> StoredThread:
+def nested():
     """A graph as a node, with a graph as a node in it, which asks and is answered."""
     deep = chain_of(Log, ask=lambda state: {"log": [interrupt("deep?")]})
     inner = chain_of(Log, first=note("first"), deep=deep.compile())
@@ -176,7 +176,7 @@ def fetch(page):
     return f"page {page}"
 
 
-def calling() -> StoredThread:
+def calling():
     """A node that calls functions with @task, the last of which fails."""
 
     def read(state):

@@ -96,7 +96,7 @@ class Thread:
         return plain(self.drive.history(self.app, self.config)[0].values)
 
 
-def unbroken(graph: Described, drive: Drive) -> Thread:
+def unbroken(graph: Described, drive: Drive):
     """The thread after a run that nothing stopped; a graph that cannot come to its end by itself is left out."""
     thread = Thread(graph, drive)
     error = thread.invoke(thread.input)

@@ -63,7 +63,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def lab(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def lab(folder: Path, *words: str):
     command = [sys.executable, "-P", "-W", "error", "-m", "stategraph", "lab", *words]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
 

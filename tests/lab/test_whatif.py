@@ -61,10 +61,10 @@ class Talk(TypedDict, total=False):
 
 def tools(world: World, saver):
     """A model that calls a tool until it has enough."""
-    def model(state: Talk) -> Talk:
+    def model(state: Talk):
         return {"n": state.get("n", 0) + 1, "log": [f"ask {state.get('n', 0)}"]}
 
-    def tool(state: Talk) -> Talk:
+    def tool(state: Talk):
         return {"log": [world.do(f"search {state['n']}")]}
 
     def route(state: Talk):
@@ -80,10 +80,10 @@ def map_reduce(world: World, saver):
     def plan(state: Talk) -> Command:
         return Command(update={"n": 3}, goto=[Send("work", {"n": i}) for i in range(3)])
 
-    def work(state: Talk) -> Talk:
+    def work(state: Talk):
         return {"log": [world.do(f"work {state['n']}")]}
 
-    def reduce(state: Talk) -> Talk:
+    def reduce(state: Talk):
         return {"total": len(state["log"])}
 
     graph = StateGraph(Talk)
@@ -96,10 +96,10 @@ def map_reduce(world: World, saver):
 
 
 def asking(world: World, saver):
-    def ask(state: Talk) -> Talk:
+    def ask(state: Talk):
         return {"log": [f"{interrupt('how many?')}"]}
 
-    def pay(state: Talk) -> Talk:
+    def pay(state: Talk):
         return {"log": [world.do(f"pay {state['log'][-1]}")], "total": int(state["log"][-1])}
 
     graph = chain_of(Talk, ask=ask, pay=pay)
@@ -113,10 +113,10 @@ def nested(world: World, saver):
 
 def joining(world: World, saver):
     """Two branches, one of which fails at first and is tried again by another call."""
-    def left(state: Talk) -> Talk:
+    def left(state: Talk):
         return {"log": [world.do("left")]}
 
-    def right(state: Talk) -> Talk:
+    def right(state: Talk):
         if len(world.effects) % 2:
             world.do("failed")
             raise OSError("no network")
@@ -194,7 +194,7 @@ def test_a_database_is_byte_identical_afterwards(make, world, tmp_path):
 # -- changes --------------------------------------------------------------------------------------------------
 
 
-def louder(state: Talk) -> Talk:
+def louder(state: Talk):
     return {"n": state.get("n", 0) + 1, "log": [f"ASK {state.get('n', 0)}"]}
 
 
@@ -217,7 +217,7 @@ def test_what_is_new_to_a_node_may_be_simulated(world):
     world.effects.clear()
     seen = []
 
-    def simulated(state: Talk) -> Talk:
+    def simulated(state: Talk):
         seen.append(state["n"])
         return {"log": ["simulated"]}
 
@@ -232,7 +232,7 @@ def test_a_changed_threshold_goes_to_the_end_where_the_record_knows_the_rest(wor
     run_all(app, 2)
     world.effects.clear()
 
-    def sooner(state: Talk) -> Talk:  # the second answer is the last
+    def sooner(state: Talk):  # the second answer is the last
         n = state.get("n", 0)
         return {"n": 3 if n == 1 else n + 1, "log": [f"ask {n}"]}
 
@@ -248,7 +248,7 @@ def test_another_graph_runs_the_nodes_that_are_not_the_same(world):
     run_all(app, 4)
     world.effects.clear()
 
-    def twice(state: Talk) -> Talk:
+    def twice(state: Talk):
         return {"log": ["twice"], "total": 2 * int(state["log"][-1])}
 
     graph = chain_of(Talk, ask=app.program.nodes["ask"].source, pay=twice)
@@ -382,16 +382,16 @@ def test_a_question_without_which_a_task_went_on_is_not_asked(schedule):
     """Of several branches whose budget is empty one is told how much more; a signal raised by hand gets no answer."""
     signals = [GraphInterrupt("look")]
 
-    def spend(state: Talk, runtime: Runtime) -> Talk:
+    def spend(state: Talk, runtime: Runtime):
         runtime.spend(usd=1)
         return {"log": ["spent"]}
 
-    def by_hand(state: Talk) -> Talk:
+    def by_hand(state: Talk):
         if signals:
             raise signals.pop()
         return {"log": ["seen"]}
 
-    def begin(state: Talk, runtime: Runtime) -> Talk:
+    def begin(state: Talk, runtime: Runtime):
         return spend(state, runtime)
 
     graph = graph_of(Talk, "S>begin begin>a begin>b begin>c", begin=begin, a=spend, b=spend, c=by_hand)
@@ -409,11 +409,11 @@ def test_a_question_without_which_a_task_went_on_is_not_asked(schedule):
 def test_a_nested_graph_may_have_gone_on_without_its_last_question(schedule):
     """Another branch was told how much more may be spent, and its own question was answered before that of the budget."""
 
-    def a(state: Talk, runtime: Runtime) -> Talk:
+    def a(state: Talk, runtime: Runtime):
         runtime.spend(usd=1)
         return {"log": [interrupt("a?")]}
 
-    def b(state: Talk, runtime: Runtime) -> Talk:
+    def b(state: Talk, runtime: Runtime):
         answer = interrupt("b?")
         runtime.spend(usd=1)
         return {"log": [answer]}
@@ -435,7 +435,7 @@ def test_another_question_is_answered_by_a_function_and_goes_on(world):
     app = asking(world, InMemorySaver())
     run_all(app, 3)
 
-    def ask(state: Talk) -> Talk:
+    def ask(state: Talk):
         return {"log": [f"{interrupt('how few?')}"]}
 
     variant = {"ask": ask}
@@ -481,7 +481,7 @@ def test_a_judge_scores_and_a_gate_fails(world):
     app = asking(world, InMemorySaver())
     run_all(app, 10)
 
-    def cheaper(state: Talk) -> Talk:
+    def cheaper(state: Talk):
         return {"log": [f"did pay {state['log'][-1]}"], "total": min(5, int(state["log"][-1]))}
 
     trials = whatif(app, 10, variant={"pay": cheaper}, judge=lambda before, now: now["total"] - before["total"])
@@ -543,7 +543,7 @@ def test_calls_inside_of_memories_with_keys_are_known(world):
     def look(word):
         return world.do(word)
 
-    def remember(state: Talk) -> Talk:
+    def remember(state: Talk):
         return {"log": [look(f"look {state['n']} {len(state.get('log', []))}").result()]}
 
     talk = chain_of(Talk, remember=remember).compile(checkpointer=True)
@@ -567,12 +567,12 @@ def test_calls_inside_of_memories_with_keys_are_known(world):
 @pytest.mark.parametrize("schedule", ["supersteps", "ready"])
 def test_posts_come_where_they_were_taken(schedule, tmp_path):
     """Within a run, before an input, and while a question was open."""
-    def count(state: Talk) -> Talk:
+    def count(state: Talk):
         if state["n"] % 3 == 1:
             post("within")
         return {"n": state["n"] + 1, "log": [str(state["n"])]}
 
-    def ask(state: Talk) -> Talk:
+    def ask(state: Talk):
         return {"log": [interrupt("well?")], "total": len(state["log"])}
 
     graph = graph_of(Talk, "S>count", count=count, ask=ask)

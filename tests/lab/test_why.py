@@ -284,7 +284,7 @@ def test_a_planted_wrong_value_leads_to_the_task_that_wrote_it(seed):
         place: int
         found: Annotated[list[int], operator.add]
 
-    def work(state: Work) -> Work:
+    def work(state: Work):
         place = state["turn"], state["place"]
         number = interrupt(f"number of {place}?") if place in asking else place[0] * 100 + place[1]
         return {"found": [-1 if place == guilty else number]}

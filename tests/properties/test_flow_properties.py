@@ -56,7 +56,7 @@ def joined_graph(draw, kinds):
 
 
 @st.composite
-def joins(draw) -> tuple[str, Script, list[str], str]:
+def joins(draw):
     return joined_graph(draw, ["any", "reachable"])
 
 

@@ -128,7 +128,7 @@ def test_a_run_whose_nodes_fail_is_resumed_to_the_same_end(drive, graph, failing
 # -- storing --------------------------------------------------------------------------------------------------
 
 
-def told(graph: Described, drive, **options) -> Described:
+def told(graph: Described, drive, **options):
     """The story of one run, with or without a saver."""
     config = {"configurable": {"thread_id": "1"}, "recursion_limit": graph["limit"], **options.pop("config", {})}
     app = build(graph, stategraph, is_async=drive.is_async, saver=options.pop("saver", None))

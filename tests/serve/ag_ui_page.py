@@ -6,7 +6,6 @@ The official JavaScript client is tested in test_serve_javascript.py; the Python
 from __future__ import annotations
 
 import json
-from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -47,13 +46,13 @@ class Page:
         self.state = {}
         self.events = []
 
-    def given(self, text: str | None = None, **options) -> RunAgentInput:
+    def given(self, text=None, **options):
         if text is not None:
             self.messages.append(UserMessage(id=f"user-{len(self.messages)}", content=text))
         place = {"thread_id": self.thread, "run_id": str(uuid4()), "protocol_version": PROTOCOL_VERSION}
         return RunAgentInput(**place, messages=self.messages, state=self.state, **options)
 
-    def run(self, text: str | None = None, **options):
+    def run(self, text=None, **options):
         """What the run has ended with."""
         return self.send(self.given(text, **options))
 
@@ -96,7 +95,7 @@ class Page:
             told = ToolMessage(id=event.message_id, tool_call_id=event.tool_call_id, content=event.content)
             self.messages.append(told)
 
-    def message(self, id: str, role: str = "assistant"):
+    def message(self, id, role="assistant"):
         """A message that the page holds, or begins to hold."""
         for message in self.messages:
             if message.id == id:
@@ -104,7 +103,7 @@ class Page:
         self.messages.append(MESSAGES.validate_python({"id": id, "role": role, "content": ""}))
         return self.messages[-1]
 
-    def resume(self, *payloads, status: str = "resolved"):
+    def resume(self, *payloads, status="resolved"):
         """Answer the questions of the last run, in their order."""
         asked = self.events[-1].outcome.interrupts
         entries = [
@@ -116,10 +115,10 @@ class Page:
     def kinds(self):
         return [event.type.value for event in self.events]
 
-    def of(self, kind: str):
+    def of(self, kind):
         return [event for event in self.events if event.type.value == kind]
 
-    def text(self) -> str:
+    def text(self):
         return "".join(each.delta for each in self.of("TEXT_MESSAGE_CONTENT"))
 
     def said(self):
@@ -150,6 +149,6 @@ def make_tool(name):
     return Tool(name=name, description="shows something", parameters={"type": "object"})
 
 
-def arguments(events: list[Any]):
+def arguments(events):
     """The arguments of the only tool call."""
     return json.loads("".join(each.delta for each in events))

@@ -39,7 +39,7 @@ HIDDEN = (
 CLEAR = ("thread_metadata", "assistant_metadata", "assistant_name", "assistant_description", "cron_metadata", "item")
 
 
-def session(client, words: dict[str, str], hook: str, user: str = ""):
+def session(client, words, hook, user=""):
     """Says each of the words where it belongs.
 
     Args:

@@ -20,7 +20,7 @@ class Person:
         self.replies = [*replies]
         self.asked = []
 
-    async def __call__(self, _, params) -> types.ElicitResult:
+    async def __call__(self, _, params):
         self.asked.append(params)
         reply = self.replies.pop(0)
         if isinstance(reply, str):

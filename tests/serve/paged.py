@@ -7,7 +7,6 @@ import json
 import operator
 import socket
 import threading
-from collections.abc import Iterator
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -38,21 +37,21 @@ class Order(TypedDict, total=False):
 def make_orders():
     """check → approve and legal, which both ask → pack → ship, which fails for a bomb."""
 
-    def check(state: Order) -> Order:
+    def check(state: Order):
         return {"log": [f"checked {state['item']}"]}
 
-    def approve(state: Order) -> Order:
+    def approve(state: Order):
         asked = {"question": f"Buy {state['item']}?", "price": state.get("price")}
         verdict = interrupt(asked, response_schema=Verdict)
         return {"log": [f"{verdict.kind} of {verdict.amount}: {verdict.approved}"]}
 
-    def legal(state: Order) -> Order:
+    def legal(state: Order):
         return {"log": [f"legal: {interrupt('Is it legal?')}"]}
 
-    def pack(state: Order) -> Order:
+    def pack(state: Order):
         return {"log": ["packed"]}
 
-    def ship(state: Order) -> Order:
+    def ship(state: Order):
         if state["item"] == "bomb":
             raise ValueError(f"cannot ship {HOSTILE}")
         return {"log": [f"shipped {state['item']}"]}
@@ -72,7 +71,7 @@ class Speech:
         self.pieces = ["It is ", "sunny ", "in Rome."]
         self.go_on = threading.Semaphore(0)
 
-    def speak(self) -> Iterator[str]:
+    def speak(self):
         for piece in self.pieces:
             assert self.go_on.acquire(timeout=30), "the test did not let the model speak"
             yield piece
@@ -93,7 +92,7 @@ def make_chat(speech: Speech):
         told = {"role": "tool", "tool_call_id": "c1", "name": "weather", "content": '{"sky": "clear"}'}
         return {"messages": [told]}
 
-    def follow(state: MessagesState) -> str:
+    def follow(state: MessagesState):
         return "tool" if state["messages"][-1].get("tool_calls") else END
 
     graph = graph_of(MessagesState, "S>model tool>model", model=model, tool=tool)
@@ -116,7 +115,7 @@ class Reader:
         """Show nothing, so that nothing of the page goes on."""
         self.browser._load("Page.navigate", url="about:blank")
 
-    def until(self, condition: str):
+    def until(self, condition):
         """Wait until a JavaScript expression is true."""
         script = f"""new Promise((resolve) => {{
             const end = Date.now() + {PATIENCE};
@@ -148,7 +147,7 @@ class Reader:
                 return
         raise AssertionError(f"nothing was asked for that ends with {end}: {self.browser.asked_for}")
 
-    def text(self) -> str:
+    def text(self):
         return str(self.browser.run("document.body.innerText"))
 
     def press_button(self, label, within="body"):
@@ -187,7 +186,7 @@ class Reader:
         self.browser.run("document.activeElement.select?.()")
         self.browser.tell("Input.insertText", text=text)
 
-    def field(self, label: str, within: str = "main") -> str:
+    def field(self, label, within="main"):
         """The selector of a field, by its label."""
         script = (
             f"(() => {{ const found = [...document.querySelectorAll({json.dumps(within + ' label')})]"
@@ -263,7 +262,7 @@ class Relay:
 
 
 @contextlib.contextmanager
-def relaying(url: str) -> Iterator[Relay]:
+def relaying(url):
     """A relay to a server for the time of a `with`."""
     relay = Relay(url)
     try:

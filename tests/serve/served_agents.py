@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pytest
@@ -90,7 +89,7 @@ def make_desk(gates: Gates):
         message = {"role": "tool", "tool_call_id": made["id"], "content": result, "id": f"result-{made['id']}"}
         return {"messages": message, "log": ["tools"], "order": order}
 
-    def follow(state: Desk) -> str:
+    def follow(state: Desk):
         calls = state["messages"][-1].get("tool_calls")
         theirs = {tool["name"] for tool in state.get("tools", [])}
         return "tools" if calls and calls[0]["function"]["name"] not in theirs else END
@@ -138,7 +137,7 @@ def make_langchain():
     class Scripted(BaseChatModel):
         _llm_type: str = "scripted"
 
-        def _stream(self, messages: list[Any], *_, **__) -> Iterator[ChatGenerationChunk]:
+        def _stream(self, messages: list[Any], *_, **__):
             if messages[-1].type == "tool":
                 pieces = [AIMessageChunk(text) for text in ("Do", "ne.")]
             else:
@@ -147,7 +146,7 @@ def make_langchain():
                 pieces = [AIMessageChunk("", tool_call_chunks=[each]) for each in calls]
             yield from (ChatGenerationChunk(message=piece) for piece in pieces)
 
-        def _generate(self, *given, **options) -> ChatResult:
+        def _generate(self, *given, **options):
             whole = sum((each.message for each in self._stream(*given)), AIMessageChunk(""))
             return ChatResult(generations=[ChatGeneration(message=whole)])
 

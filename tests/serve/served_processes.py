@@ -6,10 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -50,7 +48,7 @@ flow = graph.compile(name="flow")
 
 
 @contextmanager
-def process(tmp_path: Path, db: str, port: int, *more: str) -> Iterator[subprocess.Popen[bytes]]:
+def process(tmp_path: Path, db: str, port: int, *more: str):
     """`stategraph serve` in a process of its own, killed at the end of the `with` block."""
     (tmp_path / "flows.py").write_text(GRAPH)
     with (tmp_path / "log").open("ab") as log:
@@ -99,7 +97,7 @@ def served(tmp_path, db):
 
 
 @contextmanager
-def worker(tmp_path: Path, db: str) -> Iterator[subprocess.Popen[bytes]]:
+def worker(tmp_path: Path, db: str):
     """`stategraph work` in a process of its own, killed at the end of the `with` block."""
     (tmp_path / "flows.py").write_text(GRAPH)
     command = [sys.executable, "-P", "-m", "stategraph", "work", "flows.py:flow", "--db", db, "--poll", "0.2"]
@@ -113,7 +111,7 @@ def worker(tmp_path: Path, db: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @contextmanager
-def server(tmp_path: Path, db: str, port: int | None = None) -> Iterator[tuple[subprocess.Popen[bytes], Any]]:
+def server(tmp_path: Path, db: str, port: int | None = None):
     """A server without workers, and a client of it."""
     get_sync_client = pytest.importorskip("langgraph_sdk", reason="needs langgraph_sdk: make compat").get_sync_client
 

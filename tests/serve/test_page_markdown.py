@@ -28,7 +28,7 @@ def browser():
         reader.leave()
 
 
-def draw(browser: Browser, text: str) -> str:
+def draw(browser: Browser, text):
     """The HTML of what is drawn for a text, in the page's own document."""
     script = f"(() => {{ document.querySelector('main').replaceChildren(...draw({json.dumps(text)})); return document.querySelector('main').innerHTML }})()"
     return re.sub(r"(?<=>)\n|\n(?=</code>)", "", browser.run(script))  # without the ends of lines between elements

@@ -129,7 +129,7 @@ def show(chromium, stack):
     chromium.asked_for.clear()
     readers = []
 
-    def opened(app, view: str = "steps", **options) -> Reader:
+    def opened(app, view="steps", **options):
         client = serve_thread(stack, app, **options)
         reader = Reader(chromium, str(client.base_url).rstrip("/"))
         readers.append(reader)
@@ -605,7 +605,7 @@ def test_ten_thousand_steps_are_a_few_elements(show):
 def test_the_newest_step_is_shown_before_all_of_a_long_thread_is_read(show, monkeypatch):
     refresh, may_read = ThreadIndex.refresh, threading.Event()
 
-    def wait_to_read_all(self: ThreadIndex, app, newest: int | None = None):
+    def wait_to_read_all(self: ThreadIndex, app, newest=None):
         assert newest is not None or may_read.wait(60)
         refresh(self, app, newest)
 

@@ -189,7 +189,7 @@ def test_a_thread_that_is_deleted_takes_its_later_runs_along(client, url):
     thread = new_thread(client)
     client.runs.create(thread, "flow", input=EMPTY, after_seconds=3600)
 
-    def open_runs() -> int:
+    def open_runs():
         told = httpx.get(f"{url}/page/queue").json()
         return len(told["jobs"] if told["fleet"] else told["runs"])
 

@@ -291,14 +291,14 @@ def test_pictures_travel_both_ways(url):
     assert page.messages[0].content[1].source == picture.source
 
 
-def auth(request) -> str | None:
+def auth(request):
     return {"Bearer ann": "ann", "Bearer bob": "bob"}.get(request.headers.get("authorization"))
 
 
 def test_response_times_reveal_nothing_of_other_users(gates, monkeypatch):
     waited = []
 
-    async def wait(_, thread_id: str):
+    async def wait(_, thread_id):
         waited.append(thread_id)
 
     monkeypatch.setattr("stategraph.serve.protocols.ag_ui.routes._wait_until_free", wait)

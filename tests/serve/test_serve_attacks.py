@@ -25,7 +25,7 @@ class Client:
     async def ask(self, method, path, body=None, **headers):
         return await self._client.request(method, path, json=body, headers={**self._headers, **headers})
 
-    async def thread(self) -> str:
+    async def thread(self):
         thread = str((await self.ask("POST", "/threads", {})).json()["thread_id"])
         assert (await self.ask("POST", f"/threads/{thread}/runs/wait", RUN)).status_code == 200
         return thread
@@ -33,7 +33,7 @@ class Client:
     async def run_of(self, thread):
         return str((await self.ask("GET", f"/threads/{thread}/runs")).json()[0]["run_id"])
 
-    async def state(self, thread: str):
+    async def state(self, thread):
         return (await self.ask("GET", f"/threads/{thread}/state")).json()
 
 

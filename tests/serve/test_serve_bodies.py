@@ -112,7 +112,7 @@ def test_the_metadata_of_a_config_is_that_of_the_run():
 
 
 def test_a_setting_in_the_form_of_javascript_is_obeyed():
-    async def ask(name: str):
+    async def ask(name):
         async with asking(flow_app()) as client:
             run = {**RUN, "config": {name: 1}}
             return (await client.post("/runs/wait", json=run)).json()

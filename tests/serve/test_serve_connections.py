@@ -44,7 +44,7 @@ class Wire:
                 del self.timers[timer]
                 timer._run()
 
-    async def send(self, data: bytes):
+    async def send(self, data):
         self.connection.data_received(data)
         for _ in range(20):
             await asyncio.sleep(0)

@@ -44,7 +44,7 @@ class Fleet:
             assert time.monotonic() < until, told
             time.sleep(0.02)
 
-    def told(self) -> tuple[str, str]:
+    def told(self):
         run = self.client.get(f"/threads/{self.thread}/runs/{self.run}").json()["status"]
         return run, self.client.get(f"/threads/{self.thread}").json()["status"]
 
@@ -65,7 +65,7 @@ def served(db, workers, webhooks=None):
         yield stack.enter_context(serving(flow_app(auth=_user, **place)))
 
 
-def _user(request) -> str | None:
+def _user(request):
     return request.headers.get("x-user")
 
 

@@ -27,7 +27,7 @@ class Said(TypedDict, total=False):
     said: Annotated[list[str], operator.add]
 
 
-async def answer(state: Said) -> Said:
+async def answer(state: Said):
     model = GenericFakeChatModel(messages=iter([AIMessage("it is three")]))
     return {"said": [str((await model.ainvoke("1+2?")).content)]}
 

@@ -47,19 +47,19 @@ class Thread:
         assert gates.reached["slow"].wait(30)
         return run
 
-    def post(self, *words: str, assistant: str = "flow", topic: str = "", **more) -> httpx.Response:
+    def post(self, *words: str, assistant="flow", topic="", **more):
         sent = {"assistant_id": assistant, "input": {"log": [*words], "topic": topic}, **more}
         return self.client.post(f"{self.place}/runs", json=sent)
 
     def log(self):
         return self.client.get(f"{self.place}/state").json()["values"].get("log")
 
-    def status(self, run: str):
+    def status(self, run):
         """The status of a run; 404 if its record was deleted."""
         answer = self.client.get(run)
         return answer.json()["status"] if answer.status_code == 200 else answer.status_code
 
-    def reaches(self, run: str, status):
+    def reaches(self, run, status):
         until(lambda: self.status(run) == status)
         assert self.status(run) == status  # also once a server has recorded it
 
@@ -116,7 +116,7 @@ def test_a_run_that_ends_during_a_rollback_is_rolled_back(thread, postgres, gate
     run = thread.begin_slow(gates, "in")
     cancel = Queue.cancel
 
-    def end_before(queue: Queue, run_id: str, **more):
+    def end_before(queue: Queue, run_id, **more):
         gates.open("slow")
         assert end_of(postgres, thread, run).status == "done"
         return cancel(queue, run_id, **more)
@@ -331,7 +331,7 @@ def test_a_run_whose_results_no_server_can_read_ends(thread, monkeypatch, what):
     """They hold a type that the server does not know."""
     read = JobCodec.read
 
-    def refuse(codec, kind: str, *words):
+    def refuse(codec, kind, *words):
         if kind == what:
             raise UnknownTypeError("app.Plan")
         return read(codec, kind, *words)

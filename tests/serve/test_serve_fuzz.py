@@ -39,7 +39,7 @@ BODIES = [
 TEXTS = [(path, json.dumps(body).encode()) for path, body in BODIES]
 
 
-def attack(port: int, seed: int, until: float):
+def attack(port, seed, until):
     """Send requests that cost much, and requests without end."""
     rng, left = random.Random(seed), []
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:

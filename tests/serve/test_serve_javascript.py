@@ -106,7 +106,7 @@ def test_a_session_of_the_ag_ui_client(database):
 
 
 @entrypoint()
-def double(number: int) -> int:
+def double(number):
     """Doubles a number."""
     return 2 * number
 

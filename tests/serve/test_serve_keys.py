@@ -61,7 +61,7 @@ async def test_servers_with_keys_may_open_a_new_database_at_once():
 def test_a_server_with_other_keys_than_its_database_does_not_start(kind, tmp_path, postgres):
     place = tmp_path / "served.db" if kind.startswith("sqlite") else postgres
 
-    def wait(kind: str, *keys: bytes):
+    def wait(kind, *keys: bytes):
         with opened(kind, place, *keys) as options:
             app = flow_app(**options)
 

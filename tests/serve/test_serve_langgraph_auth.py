@@ -26,25 +26,25 @@ def make_auth():
     auth = Auth()
 
     @auth.authenticate
-    async def authenticate(authorization: str | None, headers: dict[bytes, bytes]):
+    async def authenticate(authorization, headers):
         if authorization is None:
             raise Auth.exceptions.HTTPException(status_code=401, detail="who are you?")
         name, _, team = authorization.partition("@")
         return {"identity": name, "permissions": ["read"], "team": team}
 
     @auth.on
-    async def by_team(ctx, value: dict[str, Any]):
+    async def by_team(ctx, value):
         own = {"team": ctx.user["team"]}
         if ctx.action == "create":
             value.setdefault("metadata", {}).update(own)
         return own
 
     @auth.on.threads.delete
-    async def nobody_deletes(ctx, value: dict[str, Any]) -> bool:
+    async def nobody_deletes(ctx, value):
         return ctx.user.identity == "root"
 
     @auth.on.store
-    async def own_namespace(ctx, value: dict[str, Any]):
+    async def own_namespace(ctx, value):
         if value.get("namespace", ["x"])[0] == "secret":
             raise Auth.exceptions.HTTPException(status_code=403, detail="not yours")
 
@@ -81,7 +81,7 @@ async def test_what_a_handler_writes_inside_a_part_of_the_body_is_written():
     auth = make_auth()
 
     @auth.on.threads.create
-    async def sign(ctx, value: dict[str, Any]):
+    async def sign(ctx, value):
         value["metadata"]["by"] = ctx.user.identity
 
     async with asking(app_of(auth)) as client:
@@ -107,7 +107,7 @@ async def test_the_most_specific_handler_decides():
 
 
 async def test_nodes_learn_all_that_auth_knows_of_the_user():
-    def say(_: dict[str, Any], config):
+    def say(_, config):
         return {"said": config["configurable"]["langgraph_auth_user"]}
 
     graph = chain_of(Said, say=say).compile(name="say")
@@ -122,7 +122,7 @@ async def test_each_command_of_a_websocket_is_authorized():
     auth, asked = make_auth(), []
 
     @auth.on.threads.create_run
-    async def note(ctx, value: dict[str, Any]):
+    async def note(ctx, value):
         asked.append(value.get("method"))
         params = value.get("params", {})
         params.setdefault("metadata", {})["by"] = ctx.user.identity

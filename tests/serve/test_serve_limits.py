@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import ExitStack
 
-import httpx
 import pytest
 from in_process import asking
 from serving import Gates, flow_app
@@ -42,7 +41,7 @@ def gates():
     return made
 
 
-def _user(request) -> str | None:
+def _user(request):
     return request.headers.get("x-user")
 
 
@@ -62,7 +61,7 @@ async def begin(client, user=""):
 def test_large_metadata_and_configs_are_refused(path, body, gates):
     """They are looked at on the event loop."""
 
-    async def ask(length: int) -> httpx.Response:
+    async def ask(length):
         async with asking(flow_app(gates)) as client:
             key = "metadata" if "metadata" in body else "config"
             filled = {"configurable": {"x": "y" * length}} if key == "config" else {"x": "y" * length}

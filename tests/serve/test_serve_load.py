@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -37,7 +36,7 @@ class CountingStore(InMemoryStore):
 
 
 def make_flow():
-    def node(name: str) -> Callable[[Log], Awaitable[Any]]:
+    def node(name):
         async def run(state):
             return {"log": [name]}
 
@@ -56,7 +55,7 @@ class Server:
         self.store = CountingStore()
         self._app = create_app({"flow": make_flow()}, **({"store": self.store} | storage))
 
-    async def count(self, measure: Callable[[Callable[[], Awaitable[None]]], Awaitable[int]]) -> int:
+    async def count(self, measure: Callable[[Callable[[], Awaitable[None]]], Awaitable[int]]):
         """What is counted while one run is begun and waited for, which is not the first."""
         transport = httpx.ASGITransport(app=self._app)
         async with (
@@ -79,7 +78,7 @@ def test_a_run_takes_two_asyncio_tasks_and_no_thread(monkeypatch):
 
     monkeypatch.setattr(POOL, "submit", None)
 
-    async def count_tasks(run: Callable[[], Awaitable[None]]) -> int:
+    async def count_tasks(run: Callable[[], Awaitable[None]]):
         tasks = []
 
         def make_task(loop, coroutine, **more):
@@ -106,7 +105,7 @@ def test_a_run_on_sqlite_waits_for_a_thread_eight_times(tmp_path, monkeypatch):
 
         monkeypatch.setattr(cls, "call", count_call)
 
-    async def count_calls(run: Callable[[], Awaitable[None]]) -> int:
+    async def count_calls(run: Callable[[], Awaitable[None]]):
         count(CallThreads)
         count(WriteQueue)
         await run()
@@ -120,10 +119,10 @@ def test_a_run_on_sqlite_waits_for_a_thread_eight_times(tmp_path, monkeypatch):
 def test_a_run_calls_few_functions(monkeypatch):
     monkeypatch.setattr(timeslice, "HOLD", 3600.0)  # how often a run gives way is a matter of seconds, not of calls
 
-    async def count_calls(run: Callable[[], Awaitable[None]]) -> int:
+    async def count_calls(run: Callable[[], Awaitable[None]]):
         calls = 0
 
-        def count(frame, event: str, _):
+        def count(frame, event, _):
             nonlocal calls
             # What the client, a log handler and asyncio call differs from run to run.
             calls += event == "call" and frame.f_globals["__name__"].startswith("stategraph.")

@@ -82,7 +82,7 @@ def mode(request):
     return str(request.param)
 
 
-def text(result) -> str:
+def text(result):
     return str(result.content[0].text)
 
 
@@ -340,7 +340,7 @@ def test_a_tool_is_described_by_the_docstring_of_its_input():
     assert make_tools({"trips": trips})["trips"].tool.description == "Plan a trip to some cities."
 
 
-def auth(request) -> str | None:
+def auth(request):
     return {"Bearer ann": "ann", "Bearer bob": "bob"}.get(request.headers.get("authorization"))
 
 

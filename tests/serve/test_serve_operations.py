@@ -45,7 +45,7 @@ def by_user(request):
 # -- metrics --------------------------------------------------------------------------------------------------
 
 
-def samples(text: str) -> dict[tuple[str, ...], float]:
+def samples(text):
     """What Prometheus reads: name and the values of a few labels → value."""
     labels = ("http_route", "http_response_status_code", "status")
     return {
@@ -191,7 +191,7 @@ async def test_a_route_is_named_whatever_its_parameters_are_called():
 # -- the description of the API -------------------------------------------------------------------------------
 
 
-def refs_in(value) -> set[str]:
+def refs_in(value):
     if isinstance(value, dict):
         own = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
         return own.union(*map(refs_in, value.values()))

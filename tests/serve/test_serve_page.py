@@ -42,7 +42,7 @@ class Order(TypedDict, total=False):
 def test_the_program_in_javascript_runs():
     [code] = re.findall(r"^```javascript\n(.*?)^```", (GUIDES / "mcp.md").read_text(), re.MULTILINE | re.DOTALL)
 
-    def approve(state: Order) -> Order:
+    def approve(state: Order):
         return {"log": [f"approved: {interrupt('Order ' + state['item'] + '?')}"]}
 
     orders = chain_of(Order, approve=approve).compile()

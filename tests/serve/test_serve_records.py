@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from typing import Any
 
 import pytest
 from in_process import OwnStore, YieldingStore, asking, new_thread
@@ -294,7 +293,7 @@ async def test_the_page_finds_texts_of_threads_not_the_names_of_their_fields():
 
 
 def test_the_status_of_a_thread_says_after_each_run_whether_work_is_pending():
-    async def run(options: dict[str, Any]) -> str:
+    async def run(options):
         async with asking(app_of()) as client:
             place = f"/threads/{await new_thread(client)}"
             body = {**RUN, **options}

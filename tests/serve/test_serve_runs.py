@@ -187,7 +187,7 @@ def test_a_run_that_has_ended_is_not_rolled_back(gates):
 
 
 async def test_a_state_that_cannot_be_encoded_ends_its_run():
-    def node(state: Log) -> Log:
+    def node(state: Log):
         return {"log": [10**5000]}  # type: ignore[list-item]
 
     graph = chain_of(Log, node=node).compile(name="large")
@@ -201,7 +201,7 @@ async def test_a_state_that_cannot_be_encoded_ends_its_run():
 
 
 async def test_a_failure_that_cannot_be_stored_as_it_is_ends_its_run():
-    def node(state: Log) -> Log:
+    def node(state: Log):
         raise ValueError("no file \udcff")
 
     graph = chain_of(Log, node=node).compile(name="failing")
@@ -213,7 +213,7 @@ async def test_a_failure_that_cannot_be_stored_as_it_is_ends_its_run():
 
 
 def test_a_run_whose_result_cannot_be_encoded_ends(monkeypatch):
-    def fail(value) -> bytes:
+    def fail(value):
         if ERROR not in value:
             raise RecursionError("too deep")
         return encode(value)
@@ -310,7 +310,7 @@ def test_a_run_of_a_graph_that_is_not_served_is_deleted_permanently(gates):
 def test_what_is_deleted_cannot_be_read_from_memory(gates):
     with serving(flow_app(gates)) as url, httpx.Client(base_url=url) as client:
 
-        def run(thread: str) -> str:
+        def run(thread):
             sent = {"assistant_id": "flow", "input": {"log": ["secret"]}, "if_not_exists": "create"}
             answered = client.post(f"/threads/{thread}/runs/wait", json=sent)
             return answered.headers["content-location"].rpartition("/")[2]
@@ -392,7 +392,7 @@ def test_an_ended_run_references_neither_frames_of_its_nodes_nor_its_request(mon
 
     held = []
 
-    async def node(state: Log) -> Log:
+    async def node(state: Log):
         local = Large()
         held.append(weakref.ref(local))
         raise ValueError("boom")
@@ -412,7 +412,7 @@ def test_an_ended_run_references_neither_frames_of_its_nodes_nor_its_request(mon
     asyncio.run(asyncio.wait_for(run(), 10))
 
 
-def ended(id: str, size: int, **record) -> Execution:
+def ended(id, size, **record):
     execution = Execution({"run_id": id, "thread_id": "t", **record})
     execution.result = "x" * size
     execution.close()

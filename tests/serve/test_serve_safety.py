@@ -8,7 +8,6 @@ import json
 import random
 import threading
 import time
-from typing import Any
 
 import pytest
 from in_process import asking, new_thread, routes_of
@@ -114,10 +113,10 @@ async def test_a_user_has_so_many_open_requests_and_all_together_have_so_many(ga
     run = {"assistant_id": "flow", "input": {"topic": "slow"}}
     async with asking(app) as client:
 
-        def begin(user: str) -> asyncio.Task[Any]:
+        def begin(user):
             return asyncio.create_task(client.post("/runs/wait", json=run, headers={"x-user": user}))
 
-        async def status(user: str) -> int:
+        async def status(user):
             return (await client.post("/threads/search", json={}, headers={"x-user": user})).status_code
 
         waits = [begin("ann"), begin("ann")]
@@ -298,7 +297,7 @@ STRANGE = {f"metadat{n}": 1 for n in range(300)}
 async def test_a_request_compares_a_limited_number_of_names(path, body, monkeypatch):
     compared = []
 
-    def find(name: str, *_):
+    def find(name, *_):
         compared.append(name)
         return []
 
@@ -327,7 +326,7 @@ async def test_a_refusal_lists_few_of_many_mistakes(path, body):
 
 @pytest.mark.parametrize("value", [[1] * 6000, {str(n): 1 for n in range(6000)}, [[]] * 6000, ["[,"] * 6000])
 def test_a_body_may_contain_a_limited_number_of_values(value):
-    async def send(body_bytes: int) -> int:
+    async def send(body_bytes):
         async with asking(app_of(limits=Limits(body_bytes=body_bytes))) as client:
             return (await client.post("/threads", json={"metadata": {"v": value}})).status_code
 

@@ -178,12 +178,12 @@ async def test_a_schedule_resumes_within_a_minute_once_the_clock_is_right_again(
     monkeypatch.setattr(Clock, "ahead", timedelta())
     minutely = {**DAILY, "schedule": "* * * * *"}
     store = WatchedStore()
-    def planned(id: str) -> timedelta:
+    def planned(id):
         found = store.get((ROOT, "crons"), id)
         assert found is not None
         return datetime.fromisoformat(found.value["next_run_date"]) - Clock.now(UTC)
 
-    def is_soon(id: str):
+    def is_soon(id):
         return timedelta() < planned(id) <= timedelta(minutes=1)
 
     async with asking(flow_app(store=store)) as client:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 
-import httpx
 import pytest
 from in_process import YieldingStore, asking
 from serving import flow_app
@@ -23,7 +21,7 @@ def _no_lock(monkeypatch):
 
 
 @asynccontextmanager
-async def servers(count: int, store=None) -> AsyncIterator[list[httpx.AsyncClient]]:
+async def servers(count, store=None):
     """Clients of servers that share a store and a saver, and know nothing of each other."""
     place = {"store": store or YieldingStore(), "checkpointer": InMemorySaver()}
     async with AsyncExitStack() as stack:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import operator
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, Queue
 from threading import Thread
@@ -44,14 +44,14 @@ class Adder(BaseChatModel):
     """Calls the tool, and then tells its result."""
 
     @property
-    def _llm_type(self) -> str:
+    def _llm_type(self):
         return "adder"
 
-    def _generate(self, messages, *_, **__) -> ChatResult:
+    def _generate(self, messages, *_, **__):
         whole = sum((chunk.message for chunk in self._stream(messages)), AIMessageChunk(""))
         return ChatResult(generations=[ChatGeneration(message=AIMessage(whole.content, tool_calls=whole.tool_calls))])
 
-    def _stream(self, messages, *_, **__) -> Iterator[ChatGenerationChunk]:
+    def _stream(self, messages, *_, **__):
         for chunk in TEXT if messages[-1].type == "tool" else CALL:
             yield ChatGenerationChunk(message=chunk.model_copy())
 
@@ -69,7 +69,7 @@ def tools(state: Chat):
     return {"messages": [ToolMessage(str(sum(call["args"].values())), tool_call_id=call["id"], name="add")]}
 
 
-def more(state: Chat) -> str:
+def more(state: Chat):
     return "tools" if state["messages"][-1].tool_calls else END
 
 
@@ -111,7 +111,7 @@ def memory_url(gates):
         yield url
 
 
-def run(url: str, work: Callable[[Any], Any]):
+def run(url, work: Callable[[Any], Any]):
     """What a coroutine brings that has a client."""
 
     async def main():
@@ -273,7 +273,7 @@ class Wire:
         self.http = httpx.Client(base_url=url, timeout=30)
         self.place = f"/threads/{self.http.post('/threads', json={}).json()['thread_id']}"
 
-    def command(self, method: str, **params):
+    def command(self, method, **params):
         answered = self.http.post(f"{self.place}/commands", json={"id": 7, "method": method, "params": params})
         assert answered.status_code == 200 and answered.json()["id"] == 7, answered.text
         return answered.json()
@@ -421,7 +421,7 @@ def test_a_subscription_that_cannot_be_is_refused(memory_wire, body):
 
 
 def test_users_have_sessions_with_their_own_threads_only(gates):
-    def auth(request) -> str | None:
+    def auth(request):
         return request.headers.get("x-user")
 
     with serving(create_app(make_graphs(gates), auth=auth)) as url:
@@ -478,7 +478,7 @@ def test_a_websocket_answers_what_cannot_be_with_errors(memory_url):
 
 
 def test_cross_site_unauthenticated_and_excess_websockets_are_refused(gates):
-    def auth(request) -> str | None:
+    def auth(request):
         return request.headers.get("x-user")
 
     app = create_app(make_graphs(gates), auth=auth, limits=Limits(requests_per_user=1))

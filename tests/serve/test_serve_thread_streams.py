@@ -34,16 +34,16 @@ class Scene:
         self.url, self.client, self.gates = url, client, gates
         self.thread = client.threads.create()["thread_id"]
 
-    def begin(self, topic: str = "", **options) -> str:
+    def begin(self, topic="", **options):
         options = {"input": {"topic": topic}, "stream_mode": "updates", **options}
         return str(self.client.runs.create(self.thread, "flow", **options)["run_id"])
 
-    def run(self, topic: str = "") -> str:
+    def run(self, topic=""):
         run = self.begin(topic)
         self.client.runs.join(self.thread, run)
         return run
 
-    def read(self, number: int, **options):
+    def read(self, number, **options):
         """So many events of the thread."""
         parts = []
         for part in self.client.threads.join_stream(self.thread, **options):
@@ -211,7 +211,7 @@ async def test_a_stream_ends_when_the_thread_belongs_to_another_user(seen):
     app = flow_app(auth=lambda asked: asked.headers["x-user"], hosts=None)
     async with asking(app) as client:
 
-        async def run(user: str, text: str):
+        async def run(user, text):
             headers, sent = {"x-user": user}, {"assistant_id": "flow", "input": {"log": [text]}}
             await client.post("/threads", json={"thread_id": "t"}, headers=headers)
             (await client.post("/threads/t/runs/wait", json=sent, headers=headers)).raise_for_status()
@@ -239,11 +239,11 @@ class Slow:
     def __init__(self, reads):
         self._reads, self.stopping, self.news = reads, asyncio.Event(), ThreadNews()
 
-    async def events(self, record, start: int | None):
+    async def events(self, record, start):
         for part in self._reads.pop(0):
             yield part
 
-    async def status(self, record) -> str:
+    async def status(self, record):
         return "running" if self._reads else "success"
 
     async def find(self, run_id, thread_id):
@@ -297,7 +297,7 @@ def a_run(number, status):
 
 
 def test_the_runs_of_a_long_thread_are_searched_once():
-    async def follow() -> tuple[list[str], int]:
+    async def follow():
         store = Counting()
         records = Records(store)
         for number in range(600):

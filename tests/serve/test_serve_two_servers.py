@@ -56,10 +56,10 @@ def clients(urls):
 def test_no_change_is_lost_while_runs_start_and_end(clients):
     place = f"/threads/{clients[0].post('/threads', json={}).json()['thread_id']}"
 
-    def change(n: int) -> int:
+    def change(n):
         return clients[n % 2].patch(place, json={"metadata": {str(n): n}}).status_code
 
-    def run(n: int) -> int:
+    def run(n):
         return clients[n % 2].post(f"{place}/runs/wait", json=RUN).status_code
 
     with ThreadPoolExecutor(6) as pool:
@@ -111,7 +111,7 @@ def test_a_thread_is_not_deleted_at_one_server_while_a_run_begins_at_the_other(c
     place = idle_thread(one)
     is_busy, looks, begun = FleetRuns.is_busy, count(), []
 
-    async def begin_meanwhile(runs, thread_id: str):
+    async def begin_meanwhile(runs, thread_id):
         found = await is_busy(runs, thread_id)
         if next(looks) == 1:  # the server has looked twice, and has deleted nothing yet
             begun.append(one.post(f"{place}/runs", json={**RUN, **more}))
@@ -228,7 +228,7 @@ class Caller:
     def __init__(self, places):
         self._places = cycle(places)
 
-    def ask(self, method: str, path: str, body=None):
+    def ask(self, method, path, body=None):
         """What some server answers."""
         while True:
             try:
@@ -239,7 +239,7 @@ class Caller:
                 pass
             time.sleep(0.5)  # what the dead server had sent to the database is done by then, or never
 
-    def run(self, thread: str, name: str, body):
+    def run(self, thread, name, body):
         """One run to its end. A request whose answer was lost may have begun it."""
         runs = f"/threads/{thread}/runs"
         while True:
@@ -266,7 +266,7 @@ def test_servers_that_are_killed_under_load_lose_nothing(request, tmp_path, kind
     places = [f"http://127.0.0.1:{port}" for port in ports]
     chance = random.Random(seed)
 
-    def converse(thread: str):
+    def converse(thread):
         caller = Caller(places if int(thread) % 2 else places[::-1])
         caller.ask("POST", "/threads", {"thread_id": thread, "if_exists": "do_nothing"})
         for n in range(2):

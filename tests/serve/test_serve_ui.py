@@ -80,14 +80,14 @@ def page(browser, url):
     assert all(each.startswith((url, "data:,", "about:")) for each in browser.asked_for)
 
 
-def order(client: httpx.Client, thread_id: str, item: str = "tea", **metadata):
+def order(client: httpx.Client, thread_id, item="tea", **metadata):
     """An order that waits for its answers."""
     client.post("/threads", json={"thread_id": thread_id, "metadata": metadata}).raise_for_status()
     body = {"assistant_id": "orders", "input": {"item": item, "price": 3.5}}
     return client.post(f"/threads/{thread_id}/runs/wait", json=body).raise_for_status().json()
 
 
-def answer(client: httpx.Client, thread_id: str):
+def answer(client: httpx.Client, thread_id):
     """Answer both questions of an order."""
     asked = client.get(f"/threads/{thread_id}/state").json()["interrupts"]
     told = {each["id"]: {"approved": True, "amount": 7} if each["response_schema"] else "yes" for each in asked}
@@ -101,7 +101,7 @@ def finish(client, thread_id):
     client.get(f"/threads/{thread_id}/runs/{run['run_id']}/join")
 
 
-def values(client: httpx.Client, thread_id: str):
+def values(client: httpx.Client, thread_id):
     return client.get(f"/threads/{thread_id}/state").json()["values"]
 
 
@@ -451,7 +451,7 @@ def test_a_hidden_page_leaves_its_stream_and_joins_it_again(page, client, speech
     speech.go_on.release()
     page.sees("It is", within=".live")
 
-    def turn(is_hidden: bool):
+    def turn(is_hidden):
         told = f"Object.defineProperty(document, 'hidden', {{value: {str(is_hidden).lower()}, configurable: true}})"
         page.browser.run(f"{told}; document.dispatchEvent(new Event('visibilitychange'))")
 
@@ -654,7 +654,7 @@ def test_a_thread_is_saved_as_a_file(page, client):
 
 
 def test_what_messages_have_cost_is_shown_for_each_and_for_all(page, client):
-    def said(id: str, out: int):
+    def said(id, out):
         usage = {"input_tokens": 1200, "output_tokens": out, "total_tokens": 1200 + out}
         return {"role": "assistant", "id": id, "content": id, "usage_metadata": usage}
 
@@ -765,7 +765,7 @@ def test_the_queue_shows_what_is_spent_of_shared_budgets(browser):
 
 
 def test_the_queue_shows_workers_jobs_and_dead_letters_of_a_fleet(browser, postgres, speech):
-    def auth(request) -> str | None:
+    def auth(request):
         return request.cookies.get("user")
 
     body = {"assistant_id": "chat", "input": {"messages": [{"role": "user", "content": "hello"}]}}
@@ -945,7 +945,7 @@ def test_files_are_sent_with_the_policy_and_only_those_of_the_page(client):
 
 
 def test_behind_a_cookie_each_user_sees_the_own_threads(browser):
-    def auth(request) -> str | None:
+    def auth(request):
         return {"s3cret": "ann", "other": "bob"}.get(request.cookies.get("session"))
 
     app = create_app({"orders": make_orders()}, auth=auth)
@@ -972,7 +972,7 @@ def test_behind_a_cookie_each_user_sees_the_own_threads(browser):
 
 
 def test_a_token_logs_in_for_as_long_as_the_tab_is_open(browser):
-    def auth(request) -> str | None:
+    def auth(request):
         return {"Bearer s3cret": "ann"}.get(request.headers.get("authorization", ""))
 
     with serving(create_app({"orders": make_orders()}, auth=auth)) as url:

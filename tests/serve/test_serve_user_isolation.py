@@ -9,7 +9,6 @@ import asyncio
 import json
 from contextlib import asynccontextmanager
 
-import httpx
 import pytest
 from in_process import asking, routes_of
 from serving import Gates, flow_app, make_flow
@@ -57,12 +56,12 @@ class Scene:
         self.client, self.store, self.saver = client, store, saver
         self.ids = {}
 
-    async def ask(self, user: str, method: str, path: str, body=None) -> httpx.Response:
+    async def ask(self, user, method, path, body=None):
         headers = {"x-user": user} if user else {}
         return await self.client.request(method, path, json=body, headers=headers)
 
     async def fill(self):
-        async def made(path: str, body):
+        async def made(path, body):
             answered = await self.ask("ann", "POST", path, body)
             assert answered.status_code == 200, answered.text
             return answered.json()
@@ -84,14 +83,14 @@ class Scene:
         }
         self.store.put(("ann", "notes"), "k", {"text": SECRET})
 
-    def path(self, path: str) -> str:
+    def path(self, path):
         for name, id in {**self.ids, "user_id": "ann"}.items():
             path = path.replace(f"{{{name}}}", id)
         key, at = ("k" if path.startswith("/store") else "log"), self.ids["checkpoint_id"]
         asked = f"namespace=ann.notes&key={key}&at={at}&one={at}&other={at}&id={self.ids['task_id']}"
         return path.replace("{namespace:path}", "").rstrip("/") + f"?{asked}"
 
-    def body(self, path: str):
+    def body(self, path):
         """What fits a route: a body takes what it knows and passes over the rest."""
         if path.startswith("/ag-ui/"):
             empty = {"messages": [], "tools": [], "context": [], "forwardedProps": {}}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TypedDict
 
@@ -67,7 +66,7 @@ class Told:
                 raise ValueError("boom")
             return {"topic": interrupt("?")} if state.get("topic") == "ask" else {}
 
-        def route(state, runtime: Runtime) -> str:
+        def route(state, runtime: Runtime):
             note(runtime)
             return "__end__"
 
@@ -100,7 +99,7 @@ def served(request, told, tmp_path):
         yield stack.enter_context(httpx.Client(base_url=url, headers=ANN, timeout=20)), place.get("store")
 
 
-def ask(client: httpx.Client, path: str, body):
+def ask(client: httpx.Client, path, body):
     answered = client.post(path, json=body)
     assert answered.is_success, answered.text
     return answered
@@ -110,7 +109,7 @@ def new_thread(client):
     return str(ask(client, "/threads", {}).json()["thread_id"])
 
 
-def begin(path: str) -> Callable[[httpx.Client], None]:
+def begin(path):
     def run(client: httpx.Client):
         ask(client, path.replace("THREAD", new_thread(client)), RUN)
 

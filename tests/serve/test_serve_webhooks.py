@@ -30,7 +30,7 @@ def app_of(receiver: Receiver, store=None):
     return flow_app(webhooks=[receiver.place], store=store)
 
 
-async def run(client, url: str, **options):
+async def run(client, url, **options):
     """A run that has ended, once it is known what became of its webhook."""
     thread = await new_thread(client)
     body = {"assistant_id": "flow", "input": {"log": ["x"]}, "webhook": url, **options}
@@ -91,7 +91,7 @@ async def test_what_is_written_while_the_same_run_is_sent_is_sent_as_well(receiv
     """As when a run that was parked ends meanwhile."""
     store, post, is_first = InMemoryStore(), webhooks._post, [True]
 
-    def write_and_post(address, body: bytes) -> int:
+    def write_and_post(address, body):
         if is_first and is_first.pop():
             [item] = store.search(("stategraph_serve", "webhooks"))
             told = {**item.value["told"], "status": "newer"}
@@ -123,7 +123,7 @@ class ForgetfulStore(InMemoryStore):
 async def test_a_run_that_is_deleted_while_its_end_is_sent_stays_deleted(receiver, monkeypatch):
     store, post = ForgetfulStore(), webhooks._post
 
-    async def post_and_forget(address, body: bytes) -> int:
+    async def post_and_forget(address, body):
         status = await post(address, body)
         store.forgets = True
         return status
@@ -144,7 +144,7 @@ async def test_what_is_no_url_for_the_client_is_given_up_at_once(receiver):
     assert told["status"] == "failed" and told["tries"] == 1 and "InvalidURL" in told["error"]
 
 
-async def never(_) -> float:
+async def never(_):
     await asyncio.sleep(60)
     return 0
 

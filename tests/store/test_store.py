@@ -1307,7 +1307,7 @@ def test_stores_compute_the_same_scores(clock, backend):
 
 
 def test_vectors_of_another_distance_do_not_count(tmp_path):
-    def opened(distance) -> SqliteStore:
+    def opened(distance):
         index = {"dims": 2, "embed": plane, "fields": ["at"], "distance_type": distance}
         return SqliteStore(str(tmp_path / "store.db"), index=index)
 

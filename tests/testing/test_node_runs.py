@@ -25,7 +25,7 @@ from stategraph import (
     interrupt,
     task,
 )
-from stategraph.testing import NodeRun, arun_node, run_node
+from stategraph.testing import arun_node, run_node
 
 
 class State(TypedDict, total=False):
@@ -55,7 +55,7 @@ def build():
 APP = build()
 
 
-def alone(drive, app, node, state=None, **options) -> NodeRun:
+def alone(drive, app, node, state=None, **options):
     if drive.is_async:
         return asyncio.run(arun_node(app, node, state, **options))
     return run_node(app, node, state, **options)

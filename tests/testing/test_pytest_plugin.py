@@ -52,7 +52,7 @@ def folder(pytester, monkeypatch):
 WITH_PLUGIN = ["-p", "stategraph.pytest_plugin", "-p", "no:cacheprovider"]
 
 
-def run(folder: pytest.Pytester, *words) -> pytest.RunResult:
+def run(folder: pytest.Pytester, *words):
     """In this process: pytest takes longer to start than these tests take."""
     return folder.runpytest_inprocess(*WITH_PLUGIN, *words)
 

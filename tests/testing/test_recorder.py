@@ -93,10 +93,10 @@ class Player:
     def __init__(self, drive):
         self.is_async = drive.is_async
 
-    def record(self, app, *inputs, **options) -> Recording:
+    def record(self, app, *inputs, **options):
         return asyncio.run(arecord(app, *inputs, **options)) if self.is_async else record(app, *inputs, **options)
 
-    def replay(self, recording, app, **options) -> Recording:
+    def replay(self, recording, app, **options):
         if self.is_async:
             return asyncio.run(areplay(recording, app, **options))
         return replay(recording, app, **options)

@@ -8,7 +8,6 @@ from typing import Annotated, Literal, NoReturn, TypedDict
 
 from stategraph import END, START, Command, NodeBuilder, Pregel, Send, StateGraph, entrypoint
 from stategraph.channels import EphemeralValue, LastValue, Topic
-from stategraph.visualize.drawing import Drawing
 
 MODEL = object()
 
@@ -48,45 +47,45 @@ def joined(builder, *edges):
     return builder
 
 
-def chain() -> Drawing:
+def chain():
     return joined(graph("a", "b", "c"), ("a", "b"), ("b", "c")).compile().get_graph()
 
 
-def one_router() -> Drawing:
+def one_router():
     builder = graph("decide", "left", "right")
     return builder.add_conditional_edges("decide", router("side"), {"l": "left", "right": "right", True: END}).compile().get_graph()
 
 
-def loop() -> Drawing:
+def loop():
     return graph("improve").add_conditional_edges("improve", router("again"), {"again": "improve", "done": END}).compile().get_graph()
 
 
-def two_in_a_circle() -> Drawing:
+def two_in_a_circle():
     return joined(graph("ping", "pong"), ("ping", "pong"), ("pong", "ping")).compile().get_graph()
 
 
-def tool_agent() -> Drawing:
+def tool_agent():
     builder = joined(graph("think", "call_tool"), ("call_tool", "think"))
     return builder.add_conditional_edges("think", router("calls", list[Send] | Literal["__end__"]), ["call_tool", END]).compile().get_graph()
 
 
-def join() -> Drawing:
+def join():
     return joined(graph("plan", "a", "b", "sum"), ("plan", "a"), ("plan", "b"), (["a", "b"], "sum")).compile().get_graph()
 
 
-def fan() -> Drawing:
+def fan():
     """One to many to one, with plain edges."""
     many = [f"part_{number}" for number in range(5)]
     edges = [("split", name) for name in many] + [(name, "merge") for name in many]
     return joined(graph("split", *many, "merge"), *edges).compile().get_graph()
 
 
-def deferred() -> Drawing:
+def deferred():
     builder = graph("a", "b").add_node("late", node, defer=True)
     return joined(builder, ("a", "b"), ("a", "late"), ("b", "late")).compile().get_graph()
 
 
-def map_reduce() -> Drawing:
+def map_reduce():
     builder = graph("plan", "count", "sum").add_conditional_edges("plan", router("texts", list[Send]), ["count"])
     return joined(builder, ("count", "sum")).compile().get_graph()
 
@@ -101,19 +100,19 @@ def nested():
     return joined(graph("a", "z").add_node("sub", middle), ("a", "sub"), ("sub", "z"))
 
 
-def subgraph_closed() -> Drawing:
+def subgraph_closed():
     return nested().compile().get_graph()
 
 
-def subgraph_one_level() -> Drawing:
+def subgraph_one_level():
     return nested().compile().get_graph(xray=1)
 
 
-def subgraph_two_levels() -> Drawing:
+def subgraph_two_levels():
     return nested().compile().get_graph(xray=True)
 
 
-def error_handlers() -> Drawing:
+def error_handlers():
     def clean_up(state):
         raise AssertionError("a handler was called")
 
@@ -122,12 +121,12 @@ def error_handlers() -> Drawing:
     return joined(builder, (START, "risky"), ("risky", "next")).compile().get_graph()
 
 
-def breakpoints() -> Drawing:
+def breakpoints():
     builder = joined(graph("write", "review", "send"), ("write", "review"), ("review", "send"))
     return builder.compile(interrupt_before=["send"], interrupt_after=["review"]).get_graph()
 
 
-def command_goto() -> Drawing:
+def command_goto():
     def choose(state) -> Command[Literal["left", "right", "__end__"]]:
         raise AssertionError("a node was called")
 
@@ -135,34 +134,34 @@ def command_goto() -> Drawing:
     return joined(builder, (START, "choose"), ("left", "choose")).compile().get_graph()
 
 
-def destinations() -> Drawing:
+def destinations():
     builder = StateGraph(State).add_node("clerk", node, destinations={"boss": "escalate", END: "done"})
     builder.add_node("boss", node, destinations=["clerk"])
     return joined(builder, (START, "clerk")).compile().get_graph()
 
 
-def unknown_router() -> Drawing:
+def unknown_router():
     return graph("a", "b", "c").add_conditional_edges("a", router("anywhere")).compile().get_graph()
 
 
-def unreachable() -> Drawing:
+def unreachable():
     builder = joined(graph("a", "lost", "found"), ("lost", "found"), ("a", "found"))
     return builder.compile().get_graph()
 
 
-def two_routers() -> Drawing:
+def two_routers():
     builder = graph("a", "b", "c")
     builder.add_conditional_edges("a", router("first"), {"yes": "b", "no": END})
     builder.add_conditional_edges("a", router("second"), {"yes": "c", "maybe": "b"})
     return builder.compile().get_graph()
 
 
-def metadata() -> Drawing:
+def metadata():
     about = {"owner": "Ada", "level": 3, "tags": ["x", "y"], "model": MODEL, "note": "long " * 20}
     return graph("a", metadata=about).compile().get_graph()
 
 
-def raw_pregel() -> Drawing:
+def raw_pregel():
     app = Pregel(
         nodes={
             "one": NodeBuilder().subscribe_only("a").do(lambda x: x).write_to("b", log=lambda x: x),
@@ -176,7 +175,7 @@ def raw_pregel() -> Drawing:
     return app.get_graph()
 
 
-def functional() -> Drawing:
+def functional():
     @entrypoint()
     def work(x):
         raise AssertionError("an entrypoint was called")
@@ -184,13 +183,13 @@ def functional() -> Drawing:
     return work.get_graph()
 
 
-def hostile_names() -> Drawing:
+def hostile_names():
     names = ["end", 'say "hi" <b>now</b> #1 & go; %% -->', "a\\n\\b{c}[d](e)", "数据 处理", "two\nlines", "--> x", "é" * 3]
     builder = joined(graph(*names), *pairwise(names))
     return builder.add_conditional_edges("end", router("r"), {'a "quoted" <label> | & #2': "two\nlines"}).compile().get_graph()
 
 
-def wide() -> Drawing:
+def wide():
     """Too wide for a text drawing."""
     many = [f"a_rather_long_name_{number}" for number in range(12)]
     return joined(graph("split", *many), *(("split", name) for name in many)).compile().get_graph()

@@ -48,7 +48,7 @@ def refuse(name, given) -> NoReturn:
 # -- the whole ------------------------------------------------------------------------------------------------
 
 
-def declared(described: Described, levels, inside="") -> tuple[set[str], Edges]:
+def declared(described: Described, levels, inside=""):
     """The ids and edges that a drawing of the described graph must have; thought out anew, from the description alone."""
     names = [node["name"] for node in described["nodes"]]
     edges = {(start, end, "plain", "") for start, end in described["edges"]}
@@ -149,11 +149,11 @@ def test_drawing_twice_gives_the_same(name):
 # -- parts ----------------------------------------------------------------------------------------------------
 
 
-def model(built: StateGraph | Pregel, xray=False, **options) -> GraphModel:
+def model(built: StateGraph | Pregel, xray=False, **options):
     return extract(built.compile(**options) if isinstance(built, StateGraph) else built, xray)
 
 
-def edges(built: StateGraph | Pregel, xray=False) -> list[GraphEdge]:
+def edges(built: StateGraph | Pregel, xray=False):
     return list(model(built, xray).edge_records)
 
 

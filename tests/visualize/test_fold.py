@@ -16,7 +16,6 @@ from kit.graphs import CONFIG, chain_of, graph_of
 from stategraph import END, START, StateGraph
 from stategraph.checkpoint.memory import MemorySaver
 from stategraph.visualize import timeline
-from stategraph.visualize.drawing import Drawing
 from stategraph.visualize.fold import FEWEST, WIDEST, fit, fold, fold_rows
 from stategraph.visualize.svg import Mark, draw_svg, fold_marks
 from stategraph.visualize.trace.changes import changes
@@ -38,7 +37,7 @@ def fan(count, depth=1, work=node):
     return builder.add_edge("gather", END)
 
 
-def drawing(builder) -> Drawing:
+def drawing(builder):
     return builder.compile().get_graph()
 
 

@@ -31,7 +31,7 @@ HALF = settings.default.max_examples // 2
 
 
 @st.composite
-def models(draw: DrawFn, most=60) -> GraphModel:
+def models(draw: DrawFn, most=60):
     """Any nodes and edges, and graphs inside graphs: as `extract` makes them, edges lead to the start inside."""
     nodes = []
     edges = []
@@ -199,7 +199,7 @@ def distance(box: Box, point: Point):
 # -- crossings ------------------------------------------------------------------------------------------------
 
 
-def crossings(layout: GraphLayout) -> list[tuple[GraphEdge, GraphEdge]]:
+def crossings(layout: GraphLayout):
     """The pairs of edges that cross."""
     # Two numbers of steps, so that curves of one form do not meet just where their pieces end.
     lines = [(route.edge, route.line(9), route.line(11)) for route in layout.routes]
@@ -217,7 +217,7 @@ def cross(a: Point, b: Point, c: Point, d: Point):
     return turn(a, b, c) * turn(a, b, d) < 0 and turn(c, d, a) * turn(c, d, b) < 0
 
 
-def drawn(text, **kinds) -> GraphModel:
+def drawn(text, **kinds):
     """A model from "a b c, a d": each part a chain of nodes; `<name>=kind` for special nodes."""
     nodes = {}
     edges = {}
@@ -395,7 +395,7 @@ def test_an_edge_without_its_node_is_refused():
 # -- size -----------------------------------------------------------------------------------------------------
 
 
-def big(count, reach) -> GraphModel:
+def big(count, reach):
     """A graph that goes on from one or two of the last nodes each time."""
     nodes = [GraphNode("S", "START", "start"), *(GraphNode(str(n), f"node {n}") for n in range(count)), GraphNode("E", "END", "end")]
     edges = [GraphEdge("S", "0")]
@@ -430,7 +430,7 @@ def test_500_nodes_are_laid_out_within_two_seconds(reach):
     assert len(arrange(model).routes) == len(model.edge_records)
 
 
-def tangled(count, more) -> GraphModel:
+def tangled(count, more):
     """A chain whose nodes also lead anywhere."""
     chance = random.Random(1)
     nodes = [GraphNode("S", "START", "start"), *(GraphNode(str(n), f"node {n}") for n in range(count))]

@@ -11,7 +11,6 @@ import threading
 import time
 import warnings
 from collections import Counter
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
@@ -60,7 +59,7 @@ def graph(*names, **bodies):
     return builder
 
 
-def shown(drive, app, value, config=None, **options) -> tuple[Any, Seen]:
+def shown(drive, app, value, config=None, **options):
     """What `watch` returns, and what the view has seen."""
     seen = options.setdefault("view", Seen())
     return drive.call(visualize, "watch", app, value, config, **options), seen

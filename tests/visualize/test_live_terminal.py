@@ -145,7 +145,7 @@ def test_interrupts_and_the_error_are_shown_below_the_table():
     assert as_text(progress, 0.0)[-2:] == ["plan asks: really [bold]?", "ValueError: [/] no"]
 
 
-def row(state) -> NodeRow:
+def row(state):
     return NodeRow(state, 0, Mark(state), 0, 0, 0.0)
 
 

@@ -6,7 +6,7 @@ from stategraph.visualize.model import GraphEdge, GraphModel, GraphNode
 from stategraph.visualize.nesting import find_reversed, lift_edges
 
 
-def nested(*edges: GraphEdge) -> GraphModel:
+def nested(*edges: GraphEdge):
     """a, and the clusters c and c:d, each with a start, an end and a node n; c:d lies in c."""
     nodes = [GraphNode("a", "a")]
     for holder in ("c", "c:d"):

@@ -57,7 +57,7 @@ def marked(progress: Progress):
     return {id: tuple(mark) for id, mark in progress.marks().items()}
 
 
-def row(progress: Progress, label, now=0.0) -> NodeRow:
+def row(progress: Progress, label, now=0.0):
     return next(row for row in progress.rows(now) if row.label == label)
 
 

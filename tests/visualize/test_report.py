@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from broken_values import Broken
 from kit import stored_threads as threads
-from kit.browser import Browser, brightness, browsing, contrast, needs_chromium
+from kit.browser import brightness, browsing, contrast, needs_chromium
 from kit.graphs import CONFIG, EMPTY, chain_of, graph_of, thread_config
 from kit.stored_threads import Timeless
 
@@ -310,7 +310,7 @@ def page(request, tmp_path):
     browser.asked_for.clear()
     path = tmp_path / "report.html"
 
-    def opened(made: threads.StoredThread) -> Browser:
+    def opened(made: threads.StoredThread):
         report(*made, path)
         browser.open(path)
         return browser

@@ -14,14 +14,14 @@ from stategraph.visualize.render.thread_pages import NotThereError, ThreadPages
 from stategraph.visualize.trace.index import ThreadIndex
 
 
-def dropped() -> threads.StoredThread:
+def dropped():
     """A question that nobody answers: a new input comes instead."""
     app, thread = threads.asked()
     app.invoke({"log": ["anew"]}, thread)
     return app, thread
 
 
-def paused_beside() -> threads.StoredThread:
+def paused_beside():
     """A question on one branch; another branch, which has ended, is the newest."""
     app, thread = threads.asked()
     _, before, *_ = app.get_state_history(thread)

@@ -9,7 +9,6 @@ from kit.stored_threads import Timeless
 
 from stategraph import START, Command, RetryPolicy, StateGraph
 from stategraph.visualize.trace.reader import read_trace
-from stategraph.visualize.trace.records import Trace
 
 
 def lines(steps):
@@ -21,7 +20,7 @@ def every(steps):
     return [task for step in steps for t in step.tasks for task in (t, *every(t.steps))]
 
 
-def trace(made: threads.StoredThread) -> Trace:
+def trace(made: threads.StoredThread):
     return read_trace(*made)
 
 

@@ -15,7 +15,7 @@ def task(node, *spans, state: TaskState = "done", **kwargs):
     return TraceTask(kwargs.pop("id", node), node, node.rpartition(":")[2], state, spans, waits, **kwargs)
 
 
-def step(number, *tasks: TraceTask, source: Source = "loop", at=None, **kwargs) -> TraceStep:
+def step(number, *tasks: TraceTask, source: Source = "loop", at=None, **kwargs):
     return TraceStep(number, source, tasks, None if source == "open" else f"c{number}", at, **kwargs)
 
 

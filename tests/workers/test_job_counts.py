@@ -431,7 +431,7 @@ def test_an_effect_of_a_job_s_first_node_is_recorded_though_its_checkpoint_was_d
 
 
 def test_a_lost_attempt_ends_during_the_next_attempt_in_the_same_worker(postgres):
-    def claimed(attempt) -> Job:
+    def claimed(attempt):
         return Job(1, attempt, 1, True, JobName("counted", "t", "r"), b"")
 
     with WorkerSaver(postgres) as saver:

@@ -12,12 +12,12 @@ import pytest
 from kit.fleet import until, working
 from kit.graphs import Log, chain_of, graph_of
 
-from stategraph import Command, Pregel, interrupt
+from stategraph import Command, interrupt
 from stategraph.__main__ import main
 from stategraph.workers import Queue, Worker
 
 
-def shop(version) -> Pregel:
+def shop(version):
     """A graph that asks, and whose nodes tell its version."""
 
     def ask(state):

@@ -30,7 +30,7 @@ WAIT = 5.0
 VAR = ContextVar("VAR", default="unset")
 
 
-def node(body, *writes) -> NodeBuilder:
+def node(body, *writes):
     return NodeBuilder().subscribe_only("a").do(body).write_to(*(writes or ("log",)))
 
 

@@ -125,7 +125,7 @@ def app_of(node, saver=None, **policies):
 # -- the watch ------------------------------------------------------------------------------------------------
 
 
-def watch(above: Deadline | None = None, **limits) -> tuple[Deadline, Clock]:
+def watch(above: Deadline | None = None, **limits):
     clock = Clock()
     return Deadline(TimeoutPolicy(**limits), above, clock), clock
 

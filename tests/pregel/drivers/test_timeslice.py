@@ -12,7 +12,7 @@ import pytest
 from kit.drive import each_durability
 from kit.graphs import chain_of
 
-from stategraph import END, START, CompiledStateGraph, InMemorySaver, Send, StateGraph
+from stategraph import END, START, InMemorySaver, Send, StateGraph
 from stategraph.pregel import thread_api as state
 from stategraph.pregel.drivers import aio, driver, timeslice
 
@@ -238,7 +238,7 @@ async def test_runs_side_by_side_all_move_on(clock):
     """The time is shared: one that was there first does not go first every time."""
     seen = []
 
-    def app(name) -> CompiledStateGraph:
+    def app(name):
         async def count(state):
             clock.work()
             seen.append(name)

@@ -43,7 +43,7 @@ def on(*channels):
     return NodeBuilder().subscribe_to(*channels)
 
 
-def only(channel) -> NodeBuilder:
+def only(channel):
     return NodeBuilder().subscribe_only(channel)
 
 

@@ -46,7 +46,7 @@ EXPECTED = {
 POSSIBLE = [(*pair, case) for pair, cases in EXPECTED.items() for case in cases]
 
 
-def decided(given: Given, stored: Stored, case) -> Start:
+def decided(given: Given, stored: Stored, case):
     return decide(given, stored, CASES[case])
 
 

@@ -14,7 +14,7 @@ Steps = Generator[Any, Any, Any]
 
 
 def test_on_a_thread_a_step_is_resumed_with_what_it_has_yielded():
-    def steps() -> Steps:
+    def steps():
         return [(yield 1), (yield 2)]
 
     assert run_steps(steps()) == [1, 2]
@@ -25,7 +25,7 @@ def test_on_an_event_loop_a_step_is_resumed_with_what_its_awaitable_gives():
         await asyncio.sleep(0)
         return 2 * value
 
-    def steps() -> Steps:
+    def steps():
         return [(yield double(1)), (yield double(2))]
 
     assert asyncio.run(arun_steps(steps())) == [2, 4]
@@ -38,7 +38,7 @@ def test_what_an_awaitable_raises_is_raised_where_the_step_waits():
     async def work():
         return "mended"
 
-    def steps() -> Steps:
+    def steps():
         try:
             yield fail()
         except KeyError:
@@ -48,7 +48,7 @@ def test_what_an_awaitable_raises_is_raised_where_the_step_waits():
 
 
 def test_what_steps_raise_reaches_their_caller():
-    def steps() -> Steps:
+    def steps():
         raise KeyError("lost")
         yield
 
@@ -65,7 +65,7 @@ async def test_a_cancellation_is_raised_where_the_step_waits():
     async def clean():
         cleaned.append("up")
 
-    def steps() -> Steps:
+    def steps():
         try:
             yield asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -88,7 +88,7 @@ def test_a_coroutine_that_is_closed_closes_its_steps():
         def __await__(self):
             yield
 
-    def steps() -> Steps:
+    def steps():
         try:
             yield Forever()
         except GeneratorExit:
@@ -105,7 +105,7 @@ def test_on_an_event_loop_what_cannot_be_awaited_is_the_result():
     async def double(value):
         return 2 * value
 
-    def steps() -> Steps:
+    def steps():
         return [(yield 1), (yield None), (yield double(2))]
 
     assert asyncio.run(arun_steps(steps())) == [1, None, 4]

@@ -56,7 +56,7 @@ class State(TypedDict, total=False):
     log: Annotated[list[str], add]
 
 
-def one(node, **options) -> StateGraph[Any]:
+def one(node, **options):
     return StateGraph(State, **options).add_node("a", node).add_edge(START, "a")
 
 

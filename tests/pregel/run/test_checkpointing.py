@@ -27,7 +27,7 @@ from stategraph.pregel import (
 WAIT = 5.0
 
 
-def only(channel) -> NodeBuilder:
+def only(channel):
     return NodeBuilder().subscribe_only(channel)
 
 

@@ -147,7 +147,7 @@ def route(state):
 
 def loop(
     schema=Count, others=0, saver=None, node=tick, validate=()
-) -> CompiledStateGraph:
+):
     """A node that counts up with a router, and a chain of nodes that never runs."""
     graph = StateGraph(schema, validate=validate).add_node("tick", node).add_edge(START, "tick")
     ends = {"tick": "tick", "end": END}

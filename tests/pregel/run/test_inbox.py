@@ -76,7 +76,7 @@ def chain(saver, *bodies: Body, **options):
     return builder.compile(checkpointer=saver, inbox=True, **options)
 
 
-def says(word) -> Body:
+def says(word):
     return lambda state: {"log": [f"{word} after {len(state['log'])}"]}
 
 

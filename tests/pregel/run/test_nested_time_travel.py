@@ -251,7 +251,7 @@ def counting(drive, saver=None, **options):
     """x counts to 4; a graph with a history of its own remembers the numbers."""
     memory = chain_of(State, r=lambda _: {}).compile(checkpointer=True)
 
-    def x(state: Counted) -> Counted:
+    def x(state: Counted):
         return {"n": state["n"] + 1, "log": [memory.invoke({"log": [state["n"]]})["log"]]}
 
     app = (

@@ -26,7 +26,7 @@ from stategraph.pregel.names import TAG_HIDDEN, TASKS
 MODES = ["values", "updates", "custom", "tasks", "checkpoints", "debug"]
 
 
-def only(channel) -> NodeBuilder:
+def only(channel):
     return NodeBuilder().subscribe_only(channel)
 
 

@@ -9,7 +9,6 @@ import dataclasses
 import operator
 import types
 from collections import namedtuple
-from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Annotated, Any, NamedTuple
 from unittest.mock import AsyncMock, MagicMock, Mock, NonCallableMock, create_autospec
@@ -138,7 +137,7 @@ async def coroutine():
     return {"x": 1}
 
 
-def generator() -> Iterator[dict[str, int]]:
+def generator():
     yield {"x": 1}
 
 

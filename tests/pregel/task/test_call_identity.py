@@ -25,7 +25,6 @@ from kit.graphs import CONFIG, EMPTY, Log, graph_of
 
 from stategraph import (
     InMemorySaver,
-    Pregel,
     RetryPolicy,
     SqliteSaver,
     entrypoint,
@@ -58,7 +57,7 @@ class Orders:
         self.keys.setdefault(what, set()).add(get_runtime().idempotency_key)
 
 
-def shop(drive: Drive, orders: Orders, saver) -> Pregel:
+def shop(drive: Drive, orders: Orders, saver):
     """Prices for the names in the order that comes next, each by a call; then a question."""
 
     @task

@@ -356,7 +356,7 @@ def test_a_thread_of_an_earlier_version_takes_answers_by_its_ids(drive, place, t
     """Ids of 0.2.0 were made of place and value, those before of the place alone."""
     app, identify = app_of(tools, None), interrupts.identify
 
-    def earlier(ns, place, content, equal) -> interrupts.Question:
+    def earlier(ns, place, content, equal):
         known = identify(ns, place, content, equal)
         return interrupts.Question(known.earlier[version == "0.1.0"])
 

@@ -245,7 +245,7 @@ class Explorer:
 
     # -- the search -----------------------------------------------------------------------------------------
 
-    def search(self, *, most=inf) -> Found:
+    def search(self, *, most=inf):
         """Explore to the bounds, or until so many rules are found broken."""
         with stopped_clock(), self.turns.installed() if self.turns is not None else nullcontext():
             return self._search(most)

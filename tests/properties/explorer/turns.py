@@ -120,7 +120,7 @@ class Turns:
                 if not idle():
                     raise RuntimeError("nothing can go on: somebody waits for ever")
 
-    def timed(self) -> list[Turn]:
+    def timed(self):
         """Those that wait for some time only."""
         return [turn for turn in self.all if turn.timed]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -288,7 +288,7 @@ class Stepped(asyncio.SelectorEventLoop):
         self.clock += timeout + 1e-9
 
 
-def scripts() -> Iterator[Script]:
+def scripts():
     """All scripts in turn; each must be followed to its end before the next is asked for."""
     script = Script()
     while script is not None:
