@@ -16,6 +16,7 @@ from contextvars import ContextVar
 
 import pytest
 from kit.graphs import Count, thread_config
+from kit.programs import printed
 
 from stategraph import END, START, InMemorySaver, StateGraph
 from stategraph.checkpoint import threads as module
@@ -343,5 +344,5 @@ def job():
 threads.submit(job)
 begun.wait()
 """
-    subprocess.run([sys.executable, "-c", program], timeout=60, check=True)
+    printed(program)
     assert told.read_text() == "done"

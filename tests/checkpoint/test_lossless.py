@@ -9,7 +9,6 @@ import decimal
 import functools
 import pathlib
 import re
-import subprocess
 import sys
 import uuid
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from kit.lossless_values import (
     serializer,
     set_in,
 )
+from kit.programs import printed
 from kit.stored_values import ext, packed
 
 from stategraph.checkpoint import (
@@ -267,8 +267,7 @@ except UnknownTypeError as error:
 print([name for name in ("numpy", "langchain_core") if name in sys.modules])
 """
     payload = packed(ext(0, ["numpy:ndarray", ["<i8", "", [1], "C", True, bytes(8)]]))[1]
-    ran = subprocess.run([sys.executable, "-P", "-c", code, payload.hex()], capture_output=True, text=True, check=True)
-    told, loaded = ran.stdout.splitlines()
+    told, loaded = printed(code, payload.hex()).splitlines()
     assert told.startswith("no type is registered as 'numpy:ndarray'")
     assert loaded == "[]"
 

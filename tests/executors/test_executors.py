@@ -20,6 +20,7 @@ import pytest
 from kit import fleet
 from kit.executor_suite import *
 from kit.graphs import EMPTY, chain_of, thread_config
+from kit.programs import output_of
 
 import stategraph
 from stategraph import InvalidGraphError, NodeBuilder, Pregel
@@ -286,11 +287,10 @@ def test_unpicklable_globals_of_a_scripts_function_are_reported_at_compile():
         "graph = StateGraph(dict).add_node(count).add_edge(START, 'count')\n"
         "try:\n    graph.compile(executor='processes')\nexcept Exception as error:\n    print(error)\n"
     )
-    told = subprocess.check_output([sys.executable, "-W", "error", "-c", code], text=True)
     assert (
         "node 'count' cannot run on an executor: its function, which uses 'guard', which uses 'lock': "
         "cannot pickle '_thread.lock' object"
-    ) in told
+    ) in output_of(sys.executable, "-W", "error", "-c", code)
 
 
 def speaks_of_what_is_only_there(state: State):
@@ -621,12 +621,6 @@ def test_a_send_of_nothing_but_bytes_arrives(drive):
 
     graph = StateGraph(Found).add_node(measure).add_conditional_edges(START, sends, ["measure"])
     assert drive.invoke(graph.compile(executor=Inline()), {})["found"] == [1, 100_000]
-
-
-def test_without_an_executor_nothing_of_it_is_loaded():
-    seen = "[m for m in sys.modules if m.startswith('stategraph.executors') or m in ('multiprocessing', 'cloudpickle')]"
-    code = f"import sys, stategraph; print({seen})"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
 # -- drivers that die ---------------------------------------------------------------------------------------------

@@ -59,9 +59,7 @@ def travel(storage, play: Play, ledger, plan: Kill):
 
 def recorded(storage):
     """The tasks that are stored as done."""
-    with storage.open() as saver:
-        writes = [each for found in saver.list(None) for each in found.pending_writes or ()]
-    return {task for task, channel, _ in writes if channel not in CONTROL_WRITES and task != NULL_TASK_ID}
+    return {task for task, channel, _ in storage.writes() if channel not in CONTROL_WRITES and task != NULL_TASK_ID}
 
 
 def unbroken(play: Play, folder):

@@ -88,9 +88,7 @@ def sell(storage, play: Play, ledger, plan: Kill):
 
 def recorded(storage):
     """The ids of the records of effects that are stored."""
-    with storage.open() as saver:
-        writes = [each for found in saver.list(None) for each in found.pending_writes or ()]
-    return {record for record, channel, _ in writes if channel == RETURN}
+    return {record for record, channel, _ in storage.writes() if channel == RETURN}
 
 
 def had(notes):

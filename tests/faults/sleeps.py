@@ -99,10 +99,10 @@ def _carry_through(app, play: Play, world, ledger: Ledger):
 
 def recorded(storage):
     """The times at which sleeps end, by the ids of their records."""
-    with storage.open() as saver:
-        writes = [each for found in saver.list(None) for each in found.pending_writes or ()]
     return {
-        record: value.timestamp() for record, channel, value in writes if channel == RETURN and isinstance(value, datetime)
+        record: value.timestamp()
+        for record, channel, value in storage.writes()
+        if channel == RETURN and isinstance(value, datetime)
     }
 
 

@@ -49,6 +49,11 @@ class Storage(NamedTuple):
         with opened as saver:
             yield saver
 
+    def writes(self):
+        """All writes that are stored: (task, channel, value)."""
+        with self.open() as saver:
+            return [each for found in saver.list(None) for each in found.pending_writes or ()]
+
 
 def sqlite(round, name="threads", synchronous="off"):
     """A file of this round's. What a killed process has written stays, so nothing need wait for a disk."""

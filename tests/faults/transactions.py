@@ -110,9 +110,7 @@ def recorded(storage, books, play: Play):
     """How many transactions are recorded."""
     if play.own:
         return len(found(books, "SELECT key FROM stategraph_completions WHERE result IS NOT NULL"))
-    with storage.open() as saver:
-        writes = [each for found in saver.list(None) for each in found.pending_writes or ()]
-    return len({record for record, channel, _ in writes if channel == RETURN})
+    return len({record for record, channel, _ in storage.writes() if channel == RETURN})
 
 
 def check(storage, books, play: Play, where):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -14,6 +13,7 @@ from kit import cluster
 from kit.effect_kills import KINDS, PLACES, WAYS
 from kit.graphs import CONFIG, EMPTY, Log, chain_of, thread_config
 from kit.places import Failed, calling
+from kit.programs import output_of
 
 from stategraph import (
     START,
@@ -39,11 +39,8 @@ postgres = cluster.emptied
 
 def killed(*arguments):
     """What a program of `kit/effect_kills.py` prints."""
-    program = [sys.executable, "-P", str(ROOT / "tests/kit/effect_kills.py"), *map(str, arguments)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *sys.path])}
-    done = subprocess.run(program, env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+    return json.loads(output_of(sys.executable, "-P", ROOT / "tests/kit/effect_kills.py", *arguments, env=env))
 
 
 @pytest.mark.trial

@@ -10,18 +10,16 @@ from typing import Annotated, Any
 
 import pytest
 from kit.drive import each_case, each_durability
-from kit.graphs import CONFIG, chain_of, thread_config
+from kit.graphs import CONFIG, chain_of, parallel_of, thread_config
 from typing_extensions import TypedDict
 
 from stategraph import (
-    START,
     Command,
     InMemorySaver,
     InMemoryStore,
     InvalidGraphError,
     Pregel,
     Runtime,
-    StateGraph,
     entrypoint,
     interrupt,
     task,
@@ -576,10 +574,7 @@ def test_except_exception_cannot_swallow_a_tasks_question(drive):
 
 
 def graph_of(*nodes, saver=None):
-    graph = StateGraph(State)
-    for node in nodes:
-        graph.add_node(node).add_edge(START, node.__name__)
-    return graph.compile(checkpointer=saver)
+    return parallel_of(State, {node.__name__: node for node in nodes}).compile(saver)
 
 
 def test_a_nodes_tasks_stream_before_the_node(drive):

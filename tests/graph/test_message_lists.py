@@ -7,15 +7,14 @@ from __future__ import annotations
 import copy
 import os
 import pickle
-import subprocess
 import threading
 from functools import reduce
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.graphs import chain_of, thread_config
+from kit.programs import OF_THE_PACKAGE, ROOT, find_peer, output_of
 
 from stategraph import (
     END,
@@ -30,7 +29,6 @@ from stategraph import (
 from stategraph.channels import MISSING, BinaryOperatorAggregate
 from stategraph.graph import REMOVE_ALL_MESSAGES
 
-ROOT = Path(__file__).resolve().parents[2]
 CLEAR = RemoveMessage(id=REMOVE_ALL_MESSAGES)
 MESSAGES = BinaryOperatorAggregate(list, add_messages)
 
@@ -165,16 +163,9 @@ def test_forks_and_time_travel_merge_into_the_list_of_their_checkpoint(drive):
 
 
 @pytest.mark.trial
-def test_chats_go_as_on_the_peer(tmp_path):
+def test_chats_go_as_on_the_peer():
     """Random writes, removals, duplicates, changes in place, forks, time travel and nested graphs, with LangChain's
     messages. `STATEGRAPH_EXAMPLES=5000` looks longer."""
-    python = Path(os.environ.get("STATEGRAPH_PEER_PYTHON", ROOT / ".bench" / "bin" / "python"))
-    if not python.exists():
-        if os.environ.get("STATEGRAPH_REQUIRE_PEER") == "1":
-            pytest.fail(f"no {python}")
-        pytest.skip(f"the peer is not installed: no {python} (run `make peer`)")
-    (tmp_path / "stategraph").symlink_to(ROOT)
-    command = [python, "-P", "-W", "ignore", ROOT / "tests/peer/message_peer.py", os.environ.get("STATEGRAPH_EXAMPLES", "40"), "0"]
-    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
-    assert (ran.stdout, ran.returncode) == ("done\n", 0), ran.stderr
+    program, examples = ROOT / "tests/peer/message_peer.py", os.environ.get("STATEGRAPH_EXAMPLES", "40")
+    command = find_peer(), "-P", "-W", "ignore", program, examples, "0"
+    assert output_of(*command, env=OF_THE_PACKAGE, timeout=600) == "done\n"

@@ -8,8 +8,6 @@ import asyncio
 import copy
 import functools
 import gc
-import os
-import subprocess
 import weakref
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.drive import Drive, each_case, each_schedule
 from kit.graphs import CONFIG, chain_of, thread_config
+from kit.programs import OF_THE_PACKAGE, find_peer, output_of
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
@@ -747,22 +746,13 @@ print(*(add_up(chunks) == reduce(add, chunks) for chunks in (texts, calls, block
 """
 
 
-def run_with_langchain(code, tmp_path):
+def run_with_langchain(code):
     """What a program prints where LangChain is installed."""
-    python = Path(os.environ.get("STATEGRAPH_PEER_PYTHON", ROOT / ".bench" / "bin" / "python"))
-    if not python.exists():
-        if os.environ.get("STATEGRAPH_REQUIRE_PEER") == "1":
-            pytest.fail(f"no {python}")
-        pytest.skip(f"LangChain is not installed: no {python} (run `make peer`)")
-    (tmp_path / "stategraph").symlink_to(ROOT)
-    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    ran = subprocess.run([python, "-P", "-c", code], env=env, capture_output=True, text=True, timeout=60)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+    return output_of(find_peer(), "-P", "-c", code, env=OF_THE_PACKAGE)
 
 
-def test_messages_of_langchain_are_stored_where_the_program_has_loaded_it(tmp_path):
-    assert run_with_langchain(LANGCHAIN, tmp_path) == "True\n"
+def test_messages_of_langchain_are_stored_where_the_program_has_loaded_it():
+    assert run_with_langchain(LANGCHAIN) == "True\n"
 
 
 class Extras(BaseModel, extra="allow"):
@@ -805,7 +795,7 @@ def test_what_is_removed_may_be_said_in_any_attribute(declared):
 
 
 def test_the_sum_of_langchain_chunks_is_theirs(tmp_path):
-    assert run_with_langchain(LANGCHAIN_CHUNKS, tmp_path) == "True True True\n"
+    assert run_with_langchain(LANGCHAIN_CHUNKS) == "True True True\n"
 
 
 def test_an_id_that_cannot_be_hashed_is_named():

@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from kit.graphs import CONFIG, Log, graph_of
+from kit.graphs import CONFIG, Log, graph_of, parallel_of
 from kit.savers import opened_saver
-from stategraph import START, Runtime, StateGraph, interrupt, task
+from stategraph import Runtime, interrupt, task
 
 INSERT = {"sqlite": "INSERT INTO ledger (what) VALUES (?)", "postgres": "INSERT INTO ledger (what) VALUES (%s)"}
 
@@ -120,8 +120,7 @@ def node_of(drive, body: Callable[[Any], Any], method="transaction"):
 
 def one_node(drive, body, saver, method="transaction", **policies):
     """A graph of one node, made of a body: see `node_of`."""
-    builder = StateGraph(Log).add_node("pay", node_of(drive, body, method), **policies)
-    return builder.add_edge(START, "pay").compile(checkpointer=saver)
+    return parallel_of(Log, {"pay": node_of(drive, body, method)}, **policies).compile(saver)
 
 
 def asking(drive, effects):

@@ -27,6 +27,7 @@ from kit.executor_effects import *
 from kit.executor_graphs import *
 from kit.executor_ready import *
 from kit.forking_nodes import FORKING, RAW, dies_beside_a_child, graph_of
+from kit.graphs import parallel_of
 from stategraph import (
     START,
     Command,
@@ -335,9 +336,7 @@ def test_a_large_value_is_packed_once_a_superstep(drive, far, monkeypatch):
     there = resolve_executor(far)
     share = there.share
     monkeypatch.setattr(there, "share", lambda blob: (shared.append(len(blob)), share(blob))[1])
-    graph = StateGraph(Sum)
-    for name in "abcd":
-        graph.add_node(name, reads_much).add_edge(START, name)
+    graph = parallel_of(Sum, dict.fromkeys("abcd", reads_much))
     text = "x" * 100_000
     assert drive.invoke(graph.compile(executor=far), {"texts": [text], "n": 0})["n"] == 400_000
     assert len(shared) == 1, "four tasks read it"

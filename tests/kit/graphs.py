@@ -28,6 +28,14 @@ def chain_of(state, /, **nodes):
     return StateGraph(state).add_sequence([*nodes.items()]).add_edge(START, next(iter(nodes)))
 
 
+def parallel_of(state, /, nodes, **policies):
+    """Return the builder of a graph whose nodes run side by side, all with these policies."""
+    builder = StateGraph(state)
+    for name, node in nodes.items():
+        builder.add_node(name, node, **policies).add_edge(START, name)
+    return builder
+
+
 def read_words(words):
     """Read the language in which tests write graphs: a list of edges `(start or starts, end[, wait])`, and what else is
     said of nodes.

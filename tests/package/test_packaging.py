@@ -2,10 +2,10 @@
 
 import json
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
+
+from kit.programs import printed
 
 import stategraph
 
@@ -26,8 +26,7 @@ def test_the_installed_command_is_there():
     [(name, target)] = PROJECT["scripts"].items()
     module, _, function = target.partition(":")
     code = f"import {module} as home, sys; sys.argv = ['{name}', '--version']; sys.exit(home.{function}())"
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout == f"stategraph {stategraph.__version__}\n"
+    assert printed(code) == f"stategraph {stategraph.__version__}\n"
 
 
 def test_each_required_package_has_a_lowest_version():

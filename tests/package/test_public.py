@@ -10,13 +10,12 @@ import inspect
 import json
 import pkgutil
 import re
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from kit.programs import printed
 
 import stategraph
 
@@ -124,8 +123,7 @@ def test_every_module_can_be_loaded_where_what_it_needs_is_installed():
 def test_import_loads_nothing_heavy(name, heavy, tmp_path):
     load(name)  # where what it needs is installed
     code = f"import json, sys, {name}; print(json.dumps(sorted(sys.modules)))"
-    shown = subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, text=True)
-    assert not {module.partition(".")[0] for module in json.loads(shown)} & heavy
+    assert not {module.partition(".")[0] for module in json.loads(printed(code, cwd=tmp_path))} & heavy
 
 
 def test_a_name_of_another_room_is_found_here_too():

@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
+from kit.programs import find_peer, output_of
 
 import stategraph
 
@@ -137,15 +138,7 @@ def test_the_table_in_the_docs_counts_the_mistakes():
 
 def langchain():
     """Where LangChain lies: in the venv of the peer. `compat` subclasses its classes."""
-    named = os.environ.get("STATEGRAPH_PEER_PYTHON")
-    python = Path(named) if named else ROOT / ".bench" / "bin" / "python"
-    if not python.exists():
-        reason = f"LangChain is not installed: no {python} (run `make peer`)"
-        if os.environ.get("STATEGRAPH_REQUIRE_PEER") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    find = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    return subprocess.run([python, "-c", find], capture_output=True, text=True, check=True).stdout.strip()
+    return output_of(find_peer(), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
 
 
 def install(home):

@@ -14,11 +14,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from kit.programs import ROOT, output_of
 
 from stategraph import Observer
 
 PROGRAMS = Path(__file__).parent / "programs"
-ROOT = Path(__file__).resolve().parents[2]
 NEEDED = (
     "langgraph", "langchain", "langchain_openai", "langgraph_supervisor", "langgraph_swarm", "trustcall", "langmem",
     "deepagents",
@@ -57,10 +57,7 @@ def run_by_both(program):
 def run_natively(program):
     """The same for a program that can use the names of stategraph, too."""
     env = {**os.environ, "NATIVE": "1", "PYTHONPATH": os.pathsep.join([str(ROOT / ".types"), str(PROGRAMS)])}
-    command = [sys.executable, str(PROGRAMS / program)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return read_cases(done.stdout)
+    return read_cases(output_of(sys.executable, PROGRAMS / program, env=env))
 
 
 @cache

@@ -1,10 +1,8 @@
 """What an agent under LangGraph's names does for a turn: counted, not timed."""
 
-import os
-import subprocess
-import sys
 
-from side_by_side import ROOT
+import side_by_side  # noqa: F401 - skips where its packages are missing
+from kit.programs import OF_THE_PACKAGE, printed
 
 PROGRAM = """
 import asyncio, threading
@@ -80,10 +78,7 @@ print([(chunk.content, meta["langgraph_node"], meta["tags"]) for chunk, meta in 
 
 
 def test_a_turn_of_an_agent_looks_at_new_messages_makes_one_config_a_task_and_stays_on_the_loop():
-    env = {**os.environ, "PYTHONPATH": str(ROOT / ".types")}
-    done = subprocess.run([sys.executable, "-P", "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.splitlines() == [
+    assert printed(PROGRAM, env=OF_THE_PACKAGE).splitlines() == [
         "True 20",
         "[('HumanMessage', 'z'), ('AIMessage', 'y')]",
         "done True",

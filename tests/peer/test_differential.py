@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from kit.graph_specs import Described, build, is_matter_of_time, whole_story
+from kit.programs import find_peer
 from kit.random_graphs import graphs
 
 import stategraph
@@ -88,14 +89,7 @@ class Peer:
 
 @pytest.fixture(scope="module")
 def peer():
-    named = os.environ.get("STATEGRAPH_PEER_PYTHON")
-    python = Path(named) if named else HERE.parents[1] / ".bench" / "bin" / "python"
-    if not python.exists():
-        reason = f"the peer is not installed: no {python} (run `make peer`)"
-        if os.environ.get("STATEGRAPH_REQUIRE_PEER") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    found = Peer(python)
+    found = Peer(find_peer())
     yield found
     found.close()
 

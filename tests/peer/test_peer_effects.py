@@ -2,12 +2,11 @@
 this process, on workers and on a server."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 from kit import cluster
 from kit.places import EVERYWHERE
+from kit.programs import printed
 from side_by_side import ROOT
 
 PROGRAM = """
@@ -116,9 +115,7 @@ def test_tools_that_fail_after_they_have_acted_have_no_effect_twice(place, reque
     orders = 5
     url = request.getfixturevalue("postgres") if place == "workers" else ""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT / ".types", ROOT / "tests")))}
-    program = [sys.executable, "-P", "-c", PROGRAM, place, str(orders), url]
-    done = subprocess.run(program, env=env, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr[-3000:]
+    shown = printed(PROGRAM, place, orders, url, env=env)
     expected = []
     for agent in ("native", "create_agent", "create_react_agent v1", "create_react_agent v2"):
         expected += [
@@ -127,4 +124,4 @@ def test_tools_that_fail_after_they_have_acted_have_no_effect_twice(place, reque
             *(f"{agent};{name};repeats;0;calls;{orders};asked;{orders}" for name in ("charge", "copied")),
         ]
         expected += [f"{agent};acharge;repeats;0;calls;{orders};asked;{orders}"] * (place in ("async", "server"))
-    assert done.stdout.splitlines() == expected
+    assert shown.splitlines() == expected

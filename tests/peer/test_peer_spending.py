@@ -1,10 +1,8 @@
 """Budgets of LangChain's agents under the drop-in, which call their models themselves."""
 
-import os
-import subprocess
-import sys
 
-from side_by_side import ROOT
+import side_by_side  # noqa: F401 - skips where its packages are missing
+from kit.programs import OF_THE_PACKAGE, printed
 
 PROGRAM = """
 import stategraph.compat.langgraph
@@ -76,10 +74,7 @@ for name, agent in make.items():
 
 
 def test_agents_of_langchain_stop_at_their_budget_or_ask():
-    env = {**os.environ, "PYTHONPATH": str(ROOT / ".types")}
-    done = subprocess.run([sys.executable, "-P", "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.splitlines() == [
+    assert printed(PROGRAM, env=OF_THE_PACKAGE).splitlines() == [
         line
         for name, is_async in (
             ("create_agent", False), ("create_agent", True), ("create_react_agent", False), ("create_react_agent", True),

@@ -3,7 +3,6 @@ equal and of the same types, on every saver."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from dataclasses import dataclass, fields, is_dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kit.programs import printed
 from langchain_core.documents import Document
 from langchain_core.documents.base import Blob
 from langchain_core.messages import (
@@ -197,7 +197,7 @@ def test_another_process_needs_the_library_loaded_and_no_more(tmp_path):
 
     def read(load):
         code = READ.format(load=load, path=path)
-        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout
+        return printed(code)
 
     assert read("import langchain_core.messages") == "Document\n"
     said = read("")

@@ -2,14 +2,12 @@
 in a table, with its reason."""
 
 import json
-import os
-import subprocess
 import sys
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
-from side_by_side import ROOT
+from kit.programs import OF_THE_PACKAGE, output_of
 
 SCRIPT = Path(__file__).parent / "surface.py"
 
@@ -66,10 +64,7 @@ def surfaces():
 
 
 def run(command, given):
-    env = {**os.environ, "PYTHONPATH": str(ROOT / ".types")}
-    done = subprocess.run(command, env=env, input=given, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+    return json.loads(output_of(*command, env=OF_THE_PACKAGE, input=given))
 
 
 def differences():

@@ -1,10 +1,8 @@
 """The tool node of `langgraph.prebuilt` starts no thread for a single call under the drop-in."""
 
-import os
-import subprocess
-import sys
 
-from side_by_side import ROOT
+import side_by_side  # noqa: F401 - skips where its packages are missing
+from kit.programs import OF_THE_PACKAGE, printed
 
 PROGRAM = """
 import threading
@@ -68,10 +66,7 @@ print(run("whoami", "whoami", config={"max_concurrency": 1}))
 
 
 def test_tools_of_one_message_meet_and_no_thread_is_started_for_a_single_call():
-    env = {**os.environ, "PYTHONPATH": str(ROOT / ".types")}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.splitlines() == [
+    assert printed(PROGRAM, env=OF_THE_PACKAGE).splitlines() == [
         "['0 outer', '1 outer', '2 outer'] outer",
         "threads started later: 0",
         "['main'] ['yes'] ['yes', 'other']",

@@ -13,16 +13,14 @@ from typing import Any
 
 import pytest
 from hypothesis import strategies as st
-from kit.graphs import CONFIG, thread_config
+from kit.graphs import CONFIG, parallel_of, thread_config
 from kit.graphs import Log as State
 
 from stategraph import (
     END,
-    START,
     Command,
     GraphWarning,
     InMemorySaver,
-    StateGraph,
     StateGraphError,
     interrupt,
 )
@@ -231,9 +229,7 @@ def asks(name):
 
 
 def the_graph():
-    builder = StateGraph(State)
-    for name in ASKED:
-        builder.add_node(name, asks(name)).add_edge(START, name)
+    builder = parallel_of(State, {name: asks(name) for name in ASKED})
     return builder.add_node("z", lambda state: {"log": ["z"]}).add_edge([*ASKED], "z")
 
 

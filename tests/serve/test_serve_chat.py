@@ -10,15 +10,13 @@ from typing import Annotated, Any
 import httpx
 import pytest
 from kit.graphs import graph_of
-from serving import serving
+from serving import opened, serving
 from typing_extensions import TypedDict
 
 from stategraph import add_messages
-from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.graph.messages import stream_text
 from stategraph.serve import create_app
 from stategraph.serve.json_messages import for_clients, from_clients
-from stategraph.store.postgres import PostgresStore
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
 SENT = {"type": "human", "content": "hi", "id": "h1"}
@@ -56,10 +54,7 @@ def client(request):
     with ExitStack() as stack:
         place = {}
         if request.param == "postgres":
-            db = request.getfixturevalue("postgres")
-            saver = stack.enter_context(PostgresSaver.from_conn_string(db))
-            place = {"checkpointer": saver, "store": stack.enter_context(PostgresStore.from_conn_string(db))}
-            place |= {"queue": db, "workers": 1}
+            place = stack.enter_context(opened("postgres", request.getfixturevalue("postgres"))) | {"workers": 1}
         url = stack.enter_context(serving(create_app({"chat": make_chat()}, **place)))
         yield stack.enter_context(httpx.Client(base_url=url, timeout=20))
 

@@ -4,17 +4,15 @@ and its thread go along, whoever does it."""
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import httpx
 import psycopg
 import pytest
 from kit.fleet import until
 from receiver import receiver as receiver
-from serving import flow_app, serving
+from serving import flow_app, opened, serving
 
-from stategraph.checkpoint.postgres import PostgresSaver
-from stategraph.store.postgres import PostgresStore
 from stategraph.workers import Queue
 
 ANN = {"x-user": "ann"}
@@ -57,12 +55,11 @@ class Fleet:
 
 @contextmanager
 def served(db, workers, webhooks=None):
-    with ExitStack() as stack:
-        saver = stack.enter_context(PostgresSaver.from_conn_string(db))
-        store = stack.enter_context(PostgresStore.from_conn_string(db))
-        place = {"checkpointer": saver, "store": store, "queue": db, "workers": workers}
-        place["webhooks"] = webhooks or []
-        yield stack.enter_context(serving(flow_app(auth=_user, **place)))
+    with (
+        opened("postgres", db) as place,
+        serving(flow_app(auth=_user, workers=workers, webhooks=webhooks or [], **place)) as url,
+    ):
+        yield url
 
 
 def _user(request):

@@ -12,14 +12,12 @@ from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
 from langgraph_sdk import get_sync_client
 from langgraph_sdk.errors import UnprocessableEntityError
-from serving import Gates, make_flow, new_thread, serving
+from serving import Gates, make_flow, new_thread, opened, serving
 
-from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.compat.langchain.events import astream_with_events
 from stategraph.serve import create_app
 from stategraph.serve.runs import new_runs
-from stategraph.store.postgres import PostgresStore
 from stategraph.store.sqlite import SqliteStore
 
 
@@ -161,9 +159,8 @@ def test_without_langchain_events_are_refused(client, monkeypatch):
 
 def test_with_workers_events_are_refused(gates, postgres):
     with (
-        PostgresSaver.from_conn_string(postgres) as saver,
-        PostgresStore.from_conn_string(postgres) as store,
-        serving(create_app(make_graphs(gates), checkpointer=saver, store=store, queue=postgres)) as url,
+        opened("postgres", postgres) as place,
+        serving(create_app(make_graphs(gates), **place)) as url,
         get_sync_client(url=url) as client,
         pytest.raises(UnprocessableEntityError, match="'events'.*jobs of workers"),
     ):

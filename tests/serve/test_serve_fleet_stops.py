@@ -11,10 +11,9 @@ import psycopg
 import pytest
 from kit.fleet import until
 from receiver import receiver as receiver
-from serving import RUN, Gates, make_flow, serving
+from serving import RUN, Gates, make_flow, opened, serving
 
 from stategraph.checkpoint import UnknownTypeError
-from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import create_app
 from stategraph.serve.records import ROOT
 from stategraph.serve.runs import fleet as fleet_runs
@@ -69,11 +68,8 @@ def served(db, gates, workers=2, *webhooks):
     """A new thread of a server of its own."""
     graphs = {name: make_flow(gates, name) for name in ("flow", "other")}
     with ExitStack() as stack:
-        saver = stack.enter_context(PostgresSaver.from_conn_string(db))
-        store = stack.enter_context(PostgresStore.from_conn_string(db))
-        place = {"checkpointer": saver, "store": store, "queue": db, "webhooks": webhooks}
-        app = create_app(graphs, workers=workers, **place)
-        url = stack.enter_context(serving(app))
+        place = stack.enter_context(opened("postgres", db))
+        url = stack.enter_context(serving(create_app(graphs, workers=workers, webhooks=webhooks, **place)))
         limits = httpx.Limits(max_keepalive_connections=0)  # a server that fails closes the connection
         yield Thread(stack.enter_context(httpx.Client(base_url=url, timeout=60, limits=limits)))
 

@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
 
 import pytest
 from in_process import asking
-from serving import Gates, flow_app
+from serving import Gates, flow_app, opened
 
 from stategraph.checkpoint.base import BaseCheckpointSaver
 from stategraph.checkpoint.memory import InMemorySaver
-from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import Limits
 from stategraph.serve.bodies import MOST_SETTINGS
 from stategraph.serve.runs import fleet
 from stategraph.serve.runs.fleet import SECONDS_TO_COUNT
-from stategraph.store.postgres import PostgresStore
 
 RUN = {"assistant_id": "flow", "input": {"topic": "slow"}}
 
 
+@pytest.fixture
+def idle_fleet(postgres):
+    """Where servers of a fleet keep their runs, without workers."""
+    with opened("postgres", postgres) as place:
+        yield {**place, "workers": 0}
+
+
 @pytest.fixture(params=["memory", "fleet"])
 def place(request):
-    """Where a server keeps its runs. On the fleet nobody works."""
-    if request.param == "memory":
-        yield {}
-        return
-    db = request.getfixturevalue("postgres")
-    with ExitStack() as stack:
-        saver = stack.enter_context(PostgresSaver.from_conn_string(db))
-        store = stack.enter_context(PostgresStore.from_conn_string(db))
-        yield {"checkpointer": saver, "store": store, "queue": db, "workers": 0}
+    """Where a server keeps its runs."""
+    return {} if request.param == "memory" else request.getfixturevalue("idle_fleet")
 
 
 @pytest.fixture
@@ -96,48 +93,38 @@ async def test_one_user_leaves_room_for_others(place, gates):
         gates.open("slow")
 
 
-async def test_servers_count_the_runs_of_one_another(postgres, gates):
-    with ExitStack() as stack:
-        saver = stack.enter_context(PostgresSaver.from_conn_string(postgres))
-        store = stack.enter_context(PostgresStore.from_conn_string(postgres))
-        place = {"checkpointer": saver, "store": store, "queue": postgres, "workers": 0, "limits": Limits(runs=2)}
-        async with asking(flow_app(gates, **place)) as one:
-            assert [(await begin(one)).status_code for _ in range(2)] == [200, 200]
-            async with asking(flow_app(gates, **place)) as other:
-                assert (await begin(other)).status_code == 429
+async def test_servers_count_the_runs_of_one_another(idle_fleet, gates):
+    place = idle_fleet | {"limits": Limits(runs=2)}
+    async with asking(flow_app(gates, **place)) as one:
+        assert [(await begin(one)).status_code for _ in range(2)] == [200, 200]
+        async with asking(flow_app(gates, **place)) as other:
+            assert (await begin(other)).status_code == 429
 
 
-async def test_a_run_that_ended_elsewhere_is_not_counted_when_another_would_be_refused(postgres, gates):
-    with ExitStack() as stack:
-        saver = stack.enter_context(PostgresSaver.from_conn_string(postgres))
-        store = stack.enter_context(PostgresStore.from_conn_string(postgres))
-        place = {"checkpointer": saver, "store": store, "queue": postgres, "workers": 0, "limits": Limits(runs=1)}
-        async with asking(flow_app(gates, **place)) as one:
-            begun = (await begin(one)).json()
-            async with asking(flow_app(gates, **place)) as other:
-                assert (await begin(other)).status_code == 429
-                path = f"/threads/{begun['thread_id']}/runs/{begun['run_id']}"
-                (await one.post(f"{path}/cancel?wait=true")).raise_for_status()
-                await asyncio.sleep(SECONDS_TO_COUNT)
-                assert (await begin(other)).status_code == 200
+async def test_a_run_that_ended_elsewhere_is_not_counted_when_another_would_be_refused(idle_fleet, gates):
+    place = idle_fleet | {"limits": Limits(runs=1)}
+    async with asking(flow_app(gates, **place)) as one:
+        begun = (await begin(one)).json()
+        async with asking(flow_app(gates, **place)) as other:
+            assert (await begin(other)).status_code == 429
+            path = f"/threads/{begun['thread_id']}/runs/{begun['run_id']}"
+            (await one.post(f"{path}/cancel?wait=true")).raise_for_status()
+            await asyncio.sleep(SECONDS_TO_COUNT)
+            assert (await begin(other)).status_code == 200
 
 
-async def test_a_run_that_goes_on_stays_counted_when_its_reader_is_too_slow(postgres, gates, monkeypatch):
+async def test_a_run_that_goes_on_stays_counted_when_its_reader_is_too_slow(idle_fleet, gates, monkeypatch):
     async def end_early(queue, record, start, stopping):
         """As `read_events` does when too much waits for its reader."""
         return
         yield
 
     monkeypatch.setattr(fleet, "read_events", end_early)
-    with ExitStack() as stack:
-        saver = stack.enter_context(PostgresSaver.from_conn_string(postgres))
-        store = stack.enter_context(PostgresStore.from_conn_string(postgres))
-        place = {"checkpointer": saver, "store": store, "queue": postgres, "workers": 0, "limits": Limits(runs=1)}
-        async with asking(flow_app(gates, **place)) as client:
-            begun = (await begin(client)).json()
-            await client.get(f"/threads/{begun['thread_id']}/runs/{begun['run_id']}/stream")
-            monkeypatch.setattr(fleet, "SECONDS_TO_COUNT", 3600.0)
-            assert (await begin(client)).status_code == 429
+    async with asking(flow_app(gates, **idle_fleet, limits=Limits(runs=1))) as client:
+        begun = (await begin(client)).json()
+        await client.get(f"/threads/{begun['thread_id']}/runs/{begun['run_id']}/stream")
+        monkeypatch.setattr(fleet, "SECONDS_TO_COUNT", 3600.0)
+        assert (await begin(client)).status_code == 429
 
 
 async def test_a_user_has_so_many_threads_and_schedules(place, gates):

@@ -17,7 +17,7 @@ import pytest
 from kit.cluster import as_url, free_port
 from served_agents import make_desk
 from served_processes import process
-from serving import RUN, Gates, make_flow, serving
+from serving import RUN, Gates, make_flow, opened, serving
 
 from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import create_app
@@ -29,11 +29,9 @@ from stategraph.workers import Queue
 
 def open_server(stack, db, gates, workers=2):
     """The address of a server with connections of its own."""
-    saver = stack.enter_context(PostgresSaver.from_conn_string(db))
-    store = stack.enter_context(PostgresStore.from_conn_string(db))
     graphs = {"flow": make_flow(gates), "desk": make_desk(gates)}
-    app = create_app(graphs, checkpointer=saver, store=store, queue=db, workers=workers)
-    return stack.enter_context(serving(app))
+    place = stack.enter_context(opened("postgres", db))
+    return stack.enter_context(serving(create_app(graphs, workers=workers, **place)))
 
 
 @pytest.fixture
@@ -170,9 +168,8 @@ def test_a_run_that_is_deleted_where_its_graph_is_not_served_never_begins(postgr
     with ExitStack() as stack:
         url = open_server(stack, postgres, gates)
         one = stack.enter_context(httpx.Client(base_url=url, timeout=60))
-        saver = stack.enter_context(PostgresSaver.from_conn_string(postgres))
-        store = stack.enter_context(PostgresStore.from_conn_string(postgres))
-        app = create_app({"else": make_flow(gates)}, checkpointer=saver, store=store, queue=postgres, workers=0)
+        bound = stack.enter_context(opened("postgres", postgres))
+        app = create_app({"else": make_flow(gates)}, workers=0, **bound)
         other = stack.enter_context(httpx.Client(base_url=stack.enter_context(serving(app)), timeout=60))
         place = idle_thread(one)
         run = one.post(f"{place}/runs", json={**RUN, "after_seconds": 3600}).json()["run_id"]
@@ -180,7 +177,7 @@ def test_a_run_that_is_deleted_where_its_graph_is_not_served_never_begins(postgr
         with Queue.from_conn_string(postgres, "flow") as queue:
             # With its thread the job goes, too.
             assert [job.status for job in queue.named(run)] == (["cancelled"] if deletes == "run" else [])
-        assert store.search((ROOT, "unfinished")) == []
+        assert bound["store"].search((ROOT, "unfinished")) == []
 
 
 @pytest.mark.trial

@@ -12,7 +12,7 @@ import pytest
 from kit.browser import DRIVES_CHROMIUM, browsing
 from kit.graphs import Log, chain_of, graph_of
 from paged import HOSTILE, Reader, Speech, make_chat, make_orders, relaying
-from serving import serving
+from serving import opened, serving
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from typing_extensions import TypedDict
@@ -26,10 +26,8 @@ from stategraph import (
     get_stream_writer,
     interrupt,
 )
-from stategraph.checkpoint.postgres import PostgresSaver
 from stategraph.serve import create_app
 from stategraph.serve.page import lists
-from stategraph.store.postgres import PostgresStore
 
 pytestmark = DRIVES_CHROMIUM
 
@@ -53,12 +51,7 @@ def url(request, speech):
         with serving(create_app(graphs)) as url:
             yield url
         return
-    place = request.getfixturevalue("postgres")
-    with (
-        PostgresSaver.from_conn_string(place) as saver,
-        PostgresStore.from_conn_string(place) as store,
-        serving(create_app(graphs, checkpointer=saver, store=store, queue=place)) as url,
-    ):
+    with opened("postgres", request.getfixturevalue("postgres")) as place, serving(create_app(graphs, **place)) as url:
         yield url
 
 
@@ -769,12 +762,8 @@ def test_the_queue_shows_workers_jobs_and_dead_letters_of_a_fleet(browser, postg
         return request.cookies.get("user")
 
     body = {"assistant_id": "chat", "input": {"messages": [{"role": "user", "content": "hello"}]}}
-    with (
-        PostgresSaver.from_conn_string(postgres) as saver,
-        PostgresStore.from_conn_string(postgres) as store,
-    ):
-        bound = {"checkpointer": saver, "store": store, "queue": postgres, "workers": 1}
-        with serving(create_app({"chat": make_chat(speech)}, **bound)) as url:
+    with opened("postgres", postgres) as bound:
+        with serving(create_app({"chat": make_chat(speech)}, **bound, workers=1)) as url:
             page = Reader(browser, url)
             with httpx.Client(base_url=url, timeout=30) as client:
                 for thread in ("first", "second"):
@@ -785,7 +774,7 @@ def test_the_queue_shows_workers_jobs_and_dead_letters_of_a_fleet(browser, postg
             speech.go_on.release(9)
             page.sees("No job waits or runs.", "idle")
             page.leave()
-        with serving(create_app({"chat": make_chat(speech)}, **{**bound, "workers": 0}, auth=auth)) as url:
+        with serving(create_app({"chat": make_chat(speech)}, **bound, workers=0, auth=auth)) as url:
             for user in ("ann", "bob"):
                 with httpx.Client(base_url=url, timeout=30, cookies={"user": user}) as client:
                     client.post("/threads", json={"thread_id": f"of-{user}"})

@@ -10,15 +10,11 @@ import httpx
 import orjson
 import pytest
 from kit.graphs import chain_of
-from serving import LONG_AGO, serving
+from serving import LONG_AGO, opened, serving
 from websockets.sync.client import connect
 
 from stategraph import Runtime, get_config, interrupt
-from stategraph.checkpoint.postgres import PostgresSaver
-from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.serve import create_app
-from stategraph.store.postgres import PostgresStore
-from stategraph.store.sqlite import SqliteStore
 
 ANN = {"x-user": "ann"}
 FORGED = {
@@ -84,14 +80,9 @@ def served(request, told, tmp_path):
     with ExitStack() as stack:
         place = {}
         if request.param == "sqlite":
-            saver = stack.enter_context(SqliteSaver.from_conn_string(str(tmp_path / "db")))
-            store = stack.enter_context(SqliteStore.from_conn_string(str(tmp_path / "db"), saver=saver))
-            place = {"checkpointer": saver, "store": store}
+            place = stack.enter_context(opened("sqlite", tmp_path / "db"))
         if request.param == "postgres":
-            db = request.getfixturevalue("postgres")
-            saver = stack.enter_context(PostgresSaver.from_conn_string(db))
-            store = stack.enter_context(PostgresStore.from_conn_string(db))
-            place = {"checkpointer": saver, "store": store, "queue": db, "workers": 1}
+            place = stack.enter_context(opened("postgres", request.getfixturevalue("postgres"))) | {"workers": 1}
         app = create_app(
             {"who": told.graph()}, auth=lambda request: request.headers.get("x-user"), hosts=None, **place
         )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from kit.programs import printed
 
 pytest_plugins = ["pytester"]
 
@@ -144,8 +143,7 @@ def test_the_plugin_loads_only_what_is_used():
         "import sys; before = set(sys.modules); import stategraph.pytest_plugin\n"
         "print(*sorted(name for name in sys.modules if name.startswith('stategraph.') and name not in before))"
     )
-    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=60)
-    assert done.stdout.split() == ["stategraph.pytest_plugin"], done.stderr
+    assert printed(program).split() == ["stategraph.pytest_plugin"]
 
 
 def test_the_package_names_it_as_a_plugin():

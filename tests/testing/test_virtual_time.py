@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
 from hashlib import pbkdf2_hmac
 
 import pytest
-from kit.graphs import CONFIG, Log
+from kit.graphs import CONFIG, Log, parallel_of
+from kit.programs import printed
 
 from stategraph import (
     START,
@@ -56,10 +55,7 @@ def napper(drive, *seconds, note=None, **options):
 
 
 def graph(nodes, saver=None, **policies):
-    builder = StateGraph(Log)
-    for name, node in nodes.items():
-        builder.add_node(name, node, **policies).add_edge(START, name)
-    return builder.compile(checkpointer=saver)
+    return parallel_of(Log, nodes, **policies).compile(saver)
 
 
 @pytest.mark.parametrize("saver", [None, InMemorySaver()], ids=["unsaved", "saved"])
@@ -325,4 +321,4 @@ gc.disable()
 find_frames()
 assert not gc.isenabled()
 """
-    subprocess.run([sys.executable, "-P", "-c", code], check=True, timeout=60)
+    printed(code)

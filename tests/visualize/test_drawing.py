@@ -8,8 +8,6 @@ import json
 import re
 import shutil
 import socket
-import subprocess
-import sys
 import warnings
 from importlib.util import find_spec
 from typing import Literal, NoReturn
@@ -275,11 +273,6 @@ def test_a_notebook_shows_a_graph():
 
 def test_a_plain_interpreter_shows_one_line():
     assert "\n" not in repr(graph("a").compile())
-
-
-def test_drawing_is_imported_at_the_first_use(tmp_path):
-    code = "import sys, stategraph; print([m for m in sys.modules if m.startswith('stategraph.visualize')])"
-    assert subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, text=True) == "[]\n"
 
 
 def test_get_graph_takes_a_config_like_the_others():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import itertools
-import subprocess
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from kit.drive import each_case
 from kit.graph_specs import Described, build, history, plain
 from kit.graph_specs import given as taken
 from kit.graphs import CONFIG, EMPTY, Log, chain_of, graph_of, thread_config
+from kit.programs import printed
 from kit.random_graphs import graphs
 from kit.recording_view import Seen
 
@@ -587,5 +587,4 @@ def test_progress_that_is_off_loads_nothing():
         "app.invoke({'n': 0}, progress=False); list(app.stream({'n': 0})); app.batch([{'n': 0}], progress=None)\n"
         "print([m for m in sys.modules if 'visualize.live' in m or 'visualize.trace' in m or 'observing' in m])"
     )
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert found.stdout == "[]\n"
+    assert printed(program) == "[]\n"

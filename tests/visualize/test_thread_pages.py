@@ -6,7 +6,7 @@ import json
 
 import pytest
 from kit import stored_threads as threads
-from kit.graphs import CONFIG, EMPTY, chain_of
+from kit.graphs import CONFIG, EMPTY, chain_of, parallel_of
 
 from stategraph import START, Command, InMemorySaver, StateGraph, interrupt
 from stategraph.visualize.render.report import gather
@@ -160,9 +160,7 @@ def test_the_newest_steps_of_a_long_thread_are_shown_before_all_are_known():
 
 
 def test_an_open_step_is_read_again_when_new_writes_were_recorded():
-    graph = StateGraph(threads.Log)
-    for name in ("one", "two"):
-        graph.add_node(name, lambda state: {"log": [interrupt("?")]}).add_edge(START, name)
+    graph = parallel_of(threads.Log, dict.fromkeys(("one", "two"), lambda state: {"log": [interrupt("?")]}))
     app = threads.compiled(graph, "questions")
     app.invoke(EMPTY, CONFIG)
     index = ThreadIndex("t")

@@ -14,7 +14,7 @@ from langgraph.types import Command
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
 from langmem import create_manage_memory_tool
-from program_cases import UNSTABLE, Handler, Scripted, add, calling, case, run_cases
+from program_cases import UNSTABLE, Handler, Names, Scripted, add, calling, case, run_cases
 from pydantic import BaseModel
 from trustcall import create_extractor
 
@@ -65,14 +65,6 @@ def handlers_of_a_model_in_an_agent(note):
 
 @case
 def agent_with_a_handler(note):
-    class Names(Handler):
-        def _started(self, kind, serialized, given, run_id, parent_run_id, tags, metadata, name):
-            self.names[run_id] = name or (serialized or {}).get("name")
-            self.note(kind, self.names[run_id], "in", self.names[parent_run_id], tags)
-
-        def on_chain_end(self, outputs, *, run_id, **_):
-            self.note("chain ends", self.names[run_id])
-
     create_agent(adding(), [add]).invoke({"messages": "1+2?"}, {"callbacks": [Names(note)]})
 
 

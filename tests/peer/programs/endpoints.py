@@ -16,7 +16,7 @@ from langgraph.types import Command
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
 from langmem import create_manage_memory_tool
-from program_cases import Handler, Talking, add, case, collect, run_cases
+from program_cases import Names, Talking, add, case, collect, run_cases
 from pydantic import BaseModel
 from trustcall import create_extractor
 
@@ -26,17 +26,6 @@ GIVEN = {"messages": [HumanMessage("1+2?", id="q")]}
 
 def scripted(*answers):
     return Talking(answers=list(answers))
-
-
-class Names(Handler):
-    """Notes names, parents and tags alone."""
-
-    def _started(self, kind, serialized, given, run_id, parent_run_id, tags, metadata, name):
-        self.names[run_id] = name or (serialized or {}).get("name")
-        self.note(kind, self.names[run_id], "in", self.names[parent_run_id], tags)
-
-    def on_chain_end(self, outputs, *, run_id, **_):
-        self.note("chain ends", self.names[run_id])
 
 
 def observe(note, make, given=GIVEN, config=None, outside=True):

@@ -97,6 +97,17 @@ class Scripted(GenericFakeChatModel):
         return self
 
 
+class Names(Handler):
+    """Notes names, parents and tags alone."""
+
+    def _started(self, kind, serialized, given, run_id, parent_run_id, tags, metadata, name):
+        self.names[run_id] = name or (serialized or {}).get("name")
+        self.note(kind, self.names[run_id], "in", self.names[parent_run_id], tags)
+
+    def on_chain_end(self, outputs, *, run_id, **_):
+        self.note("chain ends", self.names[run_id])
+
+
 class Talking(BaseChatModel):
     """A model that streams what it was told to say: texts by words, tool calls by parts of their arguments.
 

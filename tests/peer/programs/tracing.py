@@ -57,7 +57,7 @@ from langgraph.func import entrypoint, task  # noqa: E402
 from langgraph.graph import START, MessagesState, StateGraph  # noqa: E402
 from langgraph.prebuilt import ToolNode, tools_condition  # noqa: E402
 from langsmith import traceable  # noqa: E402
-from program_cases import Handler, Talking, add, case, run_cases  # noqa: E402
+from program_cases import Names, Talking, add, case, run_cases  # noqa: E402
 
 GIVEN = {"messages": [HumanMessage("1+2?", id="q")]}
 
@@ -164,27 +164,20 @@ def runs_that_are_collected(note):
     traced(note)
 
 
-class Names(Handler):
-    """Notes names and parents alone; of itself it makes an instance where a variable asks for it."""
+class ToldNames(Names):
+    """Of itself it makes an instance where a variable asks for it."""
 
     told = print
 
     def __init__(self, note=None):
-        super().__init__(note or Names.told)
-
-    def _started(self, kind, serialized, given, run_id, parent_run_id, tags, metadata, name):
-        self.names[run_id] = name or (serialized or {}).get("name")
-        self.note(kind, self.names[run_id], "in", self.names[parent_run_id])
-
-    def on_chain_end(self, outputs, *, run_id, **_):
-        self.note("chain ends", self.names[run_id])
+        super().__init__(note or ToldNames.told)
 
 
 @case
 def a_handler_of_the_whole_process(note):
     handler = ContextVar("handler", default=None)
     register_configure_hook(handler, inheritable=True)
-    handler.set(Names(note))
+    handler.set(ToldNames(note))
     agent().invoke(GIVEN)
     handler.set(None)
     traced(note)
@@ -192,8 +185,8 @@ def a_handler_of_the_whole_process(note):
 
 @case
 def a_handler_that_a_variable_asks_for(note):
-    Names.told = note
-    register_configure_hook(ContextVar("asked", default=None), True, Names, "TRACE_NAMES")
+    ToldNames.told = note
+    register_configure_hook(ContextVar("asked", default=None), True, ToldNames, "TRACE_NAMES")
     os.environ["TRACE_NAMES"] = "true"
     asyncio.run(agent().ainvoke(GIVEN))
     del os.environ["TRACE_NAMES"]

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 import pytest
-from kit.graphs import CONFIG, chain_of, graph_of
+from kit.graphs import CONFIG, chain_of, graph_of, parallel_of
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -119,7 +119,7 @@ class Recorder(InMemorySaver):
 
 
 def app_of(node, saver=None, **policies):
-    return StateGraph(State).add_node("node", node, **policies).add_edge(START, "node").compile(checkpointer=saver)
+    return parallel_of(State, {"node": node}, **policies).compile(saver)
 
 
 # -- the watch ------------------------------------------------------------------------------------------------

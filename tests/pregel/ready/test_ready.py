@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import pytest
 from kit.drive import each_case, each_durability
-from kit.graphs import CONFIG, EMPTY, chain_of, graph_of, thread_config
+from kit.graphs import CONFIG, EMPTY, chain_of, graph_of, parallel_of, thread_config
 from kit.ready_graphs import State, build, ends_in, ready, sends, show, times
 from typing_extensions import TypedDict
 
@@ -112,10 +112,7 @@ def write_last(name):
 
 
 def plain_graph(**options):
-    builder = StateGraph(Plain)
-    for name in ("a", "b"):
-        builder.add_node(name, write_last(name)).add_edge(START, name)
-    return builder.compile(schedule="ready", **options)
+    return parallel_of(Plain, {name: write_last(name) for name in "ab"}).compile(schedule="ready", **options)
 
 
 def test_a_plain_key_that_has_changed_meanwhile_is_not_written(drive):

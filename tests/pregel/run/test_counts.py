@@ -11,7 +11,6 @@ import asyncio
 import gc
 import json
 import operator
-import subprocess
 import sys
 import tracemalloc
 from threading import Barrier
@@ -19,6 +18,7 @@ from typing import Annotated, TypedDict
 
 import pytest
 from kit.graphs import chain_of, thread_config
+from kit.programs import printed
 
 from stategraph import (
     END,
@@ -405,8 +405,7 @@ def test_a_superstep_encodes_only_new_messages(monkeypatch):
 
 def test_import_loads_no_library_that_only_some_runs_need(tmp_path):
     code = "import json, sys; before = set(sys.modules); from stategraph import StateGraph; print(json.dumps([*{*sys.modules} - before]))"
-    shown = subprocess.check_output([sys.executable, "-P", "-c", code], cwd=tmp_path, text=True)
-    loaded = json.loads(shown)
+    loaded = json.loads(printed(code, cwd=tmp_path))
     tops = [name.partition(".")[0] for name in loaded]
     assert not {*tops} & {"networkx", "graphviz", "pydantic", "sqlite3", "asyncio", "psycopg", "rich", "IPython"}
     hold("own modules", tops.count("stategraph"))

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from kit.drive import each_case
-from kit.graphs import chain_of, thread_config
+from kit.graphs import chain_of, parallel_of, thread_config
 from pydantic import BaseModel, ValidationError
 from typing_extensions import TypedDict
 
@@ -71,11 +71,7 @@ def one():
 
 
 def parallel(**nodes):
-    """START -> each of the nodes."""
-    graph = StateGraph(State)
-    for name, node in nodes.items():
-        graph.add_node(name, node).add_edge(START, name)
-    return graph
+    return parallel_of(State, nodes)
 
 
 def told(error: BaseException):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import operator
-import subprocess
-import sys
 from contextvars import ContextVar
 from typing import Annotated
 
@@ -177,20 +175,6 @@ def test_calls_of_tasks_are_attempts_too():
         ("leave", "run", 4),
         ("leave", "run", None),
     ]
-
-
-def test_langchain_is_not_imported_unless_loaded():
-    program = """
-import sys
-from typing import TypedDict
-from stategraph import START, StateGraph
-graph = StateGraph(TypedDict("State", {"x": int}))
-graph.add_node("a", lambda state: {"x": 1})
-graph.add_edge(START, "a")
-assert graph.compile().invoke({"x": 0}) == {"x": 1}
-print(*(name for name in sys.modules if name.startswith(("stategraph.compat", "langchain", "langsmith"))))
-"""
-    assert subprocess.check_output([sys.executable, "-P", "-c", program], text=True).strip() == ""
 
 
 def test_nested_runs_have_a_listener_of_their_own():

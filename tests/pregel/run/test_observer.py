@@ -514,21 +514,6 @@ def test_an_observer_that_does_not_return_the_result_warns(drive, caplog):
     assert "around() must return what call() returned, got None" in record.getMessage()
 
 
-@pytest.mark.trial
-def test_without_observers_nothing_of_them_is_loaded():
-    import subprocess
-
-    program = """
-import sys
-from typing import TypedDict
-from stategraph import START, InMemorySaver, StateGraph
-graph = StateGraph(TypedDict("State", {"x": int})).add_node("a", lambda state: {"x": 1}).add_edge(START, "a")
-graph.compile(InMemorySaver()).invoke({"x": 0}, {"configurable": {"thread_id": "1"}})
-print(*(name for name in sys.modules if "observ" in name))
-"""
-    assert subprocess.check_output([sys.executable, "-P", "-c", program], text=True).strip() == ""
-
-
 def test_an_observer_may_have_methods_that_are_named_as_the_engines_own(drive):
     class Named(Observer):
         ended = False

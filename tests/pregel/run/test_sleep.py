@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from kit import cluster
 from kit.drive import Drive, each_durability
-from kit.graphs import CONFIG, Log, chain_of, graph_of
+from kit.graphs import CONFIG, Log, chain_of, graph_of, parallel_of
 
 from stategraph import (
     START,
@@ -109,11 +109,7 @@ def an_hour(drive, ran):
 
 
 def graph(nodes, saver=None, **policies):
-    """A graph of nodes side by side."""
-    builder = StateGraph(Log)
-    for name, node in nodes.items():
-        builder.add_node(name, node, **policies).add_edge(START, name)
-    return builder.compile(checkpointer=saver)
+    return parallel_of(Log, nodes, **policies).compile(saver)
 
 
 # -- it pauses ----------------------------------------------------------------------------------------------------

@@ -8,14 +8,12 @@ import asyncio
 from itertools import product
 
 import pytest
-from kit.graphs import CONFIG, chain_of, graph_of
+from kit.graphs import CONFIG, chain_of, graph_of, parallel_of
 
 from stategraph import (
-    START,
     Command,
     InMemorySaver,
     MessagesState,
-    StateGraph,
     entrypoint,
     get_stream_writer,
     interrupt,
@@ -44,10 +42,7 @@ def chain(nodes, saver=None):
 
 
 def side_by_side(nodes):
-    graph = StateGraph(MessagesState)
-    for name, node in nodes.items():
-        graph.add_node(name, node).add_edge(START, name)
-    return graph.compile()
+    return parallel_of(MessagesState, nodes).compile()
 
 
 def called(child):

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import pytest
 from kit.drive import each_durability, each_schedule
-from kit.graphs import CONFIG, EMPTY, chain_of
+from kit.graphs import CONFIG, EMPTY, chain_of, parallel_of
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -280,9 +280,7 @@ def test_a_command_for_the_parent_is_not_handled(drive):
 
 
 def test_a_write_conflict_is_no_failure_of_a_node(drive):
-    graph = StateGraph(State)
-    for name in "ab":
-        graph.add_node(name, lambda s: {"n": 2}, error_handler=say("handled")).add_edge(START, name)
+    graph = parallel_of(State, dict.fromkeys("ab", lambda s: {"n": 2}), error_handler=say("handled"))
     with pytest.raises(InvalidUpdateError):
         drive.invoke(graph.compile(), {"n": 1})
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Annotated
 
 import pytest
-from kit.graphs import chain_of, thread_config
+from kit.graphs import chain_of, parallel_of, thread_config
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -347,11 +347,8 @@ def test_a_file_serves_the_next_process(drive, tmp_path):
 
 
 def two_nodes(cache):
-    graph = StateGraph(State)
-    for name in "ab":
-        graph.add_node(name, note, cache_policy=CachePolicy()).add_edge(START, name)
-    graph.add_node("plain", lambda state: None).add_edge(START, "plain")
-    return graph.compile(cache=cache)
+    graph = parallel_of(State, {"a": note, "b": note}, cache_policy=CachePolicy())
+    return graph.add_node("plain", lambda state: None).add_edge(START, "plain").compile(cache=cache)
 
 
 def test_clear_cache_forgets_all_nodes_or_some(drive):

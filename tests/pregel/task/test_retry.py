@@ -10,7 +10,7 @@ from typing import Annotated
 
 import pytest
 from kit.drive import each_case
-from kit.graphs import CONFIG, chain_of, graph_of
+from kit.graphs import CONFIG, chain_of, graph_of, parallel_of
 from typing_extensions import TypedDict
 
 from stategraph import (
@@ -45,7 +45,7 @@ class Oops(Exception):
 
 
 def app_of(node, saver=None, **policies):
-    return StateGraph(State).add_node("node", node, **policies).add_edge(START, "node").compile(checkpointer=saver)
+    return parallel_of(State, {"node": node}, **policies).compile(saver)
 
 
 class Fails:
