@@ -318,7 +318,7 @@ class State(TypedDict):
 
 def test_a_graph_takes_a_channel_of_a_user_s(drive):
     builder = graph_of(State, "S>low S>high [low,high]>E", low=lambda state: {"best": 1}, high=lambda state: {"best": 9})
-    app = builder.compile(checkpointer=InMemorySaver())
+    app = builder.compile(InMemorySaver())
     config = thread_config("1")
     assert drive.invoke(app, {"best": 5}, config) == {"best": 9}
     assert drive.invoke(app, {"best": 2}, config) == {"best": 9}

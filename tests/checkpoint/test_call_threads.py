@@ -46,7 +46,7 @@ def chain_of_three(saver):
     graph = StateGraph(Count)
     for name in "abc":
         graph.add_node(name, tick)
-    return graph.add_edge(START, "a").add_edge("a", "b").add_edge("b", "c").add_edge("c", END).compile(checkpointer=saver)
+    return graph.add_edge(START, "a").add_edge("a", "b").add_edge("b", "c").add_edge("c", END).compile(saver)
 
 
 class OwnSaver(InMemorySaver):

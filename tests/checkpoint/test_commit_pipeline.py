@@ -330,7 +330,7 @@ def loop(saver: PostgresSaver, steps):
     return (
         chain_of(Count, tick=tick)
         .add_conditional_edges("tick", lambda state: "tick" if state["n"] < steps else END, ["tick", END])
-        .compile(checkpointer=saver)
+        .compile(saver)
     )
 
 

@@ -255,7 +255,7 @@ async def test_many_live_runs_are_stored_in_few_transactions_and_few_hops_to_a_t
     app = (
         chain_of(Count, tick=tick)
         .add_conditional_edges("tick", lambda state: "tick" if state["n"] < steps else END, ["tick", END])
-        .compile(checkpointer=saver)
+        .compile(saver)
     )
     hops = []  # each wakes a thread, and hands the interpreter lock to another core
     submit = module.CallThreads.submit

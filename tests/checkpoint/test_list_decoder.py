@@ -141,7 +141,7 @@ class Chat(TypedDict):
 def test_nobody_sees_what_another_changes(saver, kind, limit):
     app = chain_of(Chat, say=lambda state: {"messages": [MAKES[kind](len(state["messages"]))]})
     app = app.add_conditional_edges("say", lambda s: "say" if len(s["messages"]) < 40 else END)
-    app, config = app.compile(checkpointer=saver), thread_config()
+    app, config = app.compile(saver), thread_config()
     app.invoke({"messages": []}, config)
     stored = [MAKES[kind](n) for n in range(40)]
     for _ in range(2):
@@ -163,7 +163,7 @@ def test_a_serializer_of_a_users_own_decodes_everything(local_saver):
             return [each.upper() for each in value] if isinstance(value, list) and value and isinstance(value[0], str) else value
 
     local_saver.serde = Mine()
-    app, config = chain_of(Chat, say=lambda state: {"messages": [LONG] * 20}).compile(checkpointer=local_saver), thread_config()
+    app, config = chain_of(Chat, say=lambda state: {"messages": [LONG] * 20}).compile(local_saver), thread_config()
     app.invoke({"messages": []}, config)
     for _ in range(2):
         assert app.get_state(config).values["messages"] == [LONG.upper()] * 20

@@ -291,7 +291,7 @@ def test_history_shows_in_place_changes_at_the_step_that_made_them(drive, kind):
     )
     expected = []
     with SqliteSaver.from_conn_string(":memory:") as sqlite:
-        app = graph.compile(checkpointer=sqlite if kind == "sqlite" else InMemorySaver())
+        app = graph.compile(sqlite if kind == "sqlite" else InMemorySaver())
         thread = thread_config("1")
         drive.invoke(app, {"messages": [make("flat", n) for n in range(20)]}, thread)
         stored = [snapshot.values["messages"] for snapshot in app.get_state_history(thread)]

@@ -47,7 +47,7 @@ def graph(saver):
     return (
         chain_of(State, add=lambda state: {"n": state["n"] + 1, "log": [f"{state['n']:070}"]}, deep=inner.compile())
         .add_conditional_edges("deep", lambda state: "add" if state["n"] % 5 else END)
-        .compile(checkpointer=saver)
+        .compile(saver)
     )
 
 

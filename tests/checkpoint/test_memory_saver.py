@@ -74,7 +74,7 @@ def test_a_listing_continues_though_its_thread_was_deleted(desk):
 
 def test_a_checkpoint_is_read_with_what_stood_beside_it_then():
     saver = InMemorySaver()
-    app = chain_of(Log, a=says("a"), b=says("b")).compile(checkpointer=saver, interrupt_before=["b"])
+    app = chain_of(Log, a=says("a"), b=says("b")).compile(saver, interrupt_before=["b"])
     app.invoke(EMPTY, CONFIG)
     lock = saver._lock
 

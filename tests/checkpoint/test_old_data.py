@@ -69,7 +69,7 @@ def graph(saver):
         inside=lambda state: {"log": inner.compile().invoke(EMPTY)["log"]}
     )
     builder.add_conditional_edges("begin", spread, ["work"]).add_conditional_edges("count", lambda state: "count" if state["n"] < 40 else END, ["count", END])
-    return builder.compile(checkpointer=saver)
+    return builder.compile(saver)
 
 
 DONE = ["begin", ("work", 0), ("work", 1), ("work", 2), "yes", *["y" * 100] * 40]
@@ -132,7 +132,7 @@ def test_a_list_that_grew_before_deltas_were_joined_grows_on(tmp_path):
         "more", lambda state: "more" if len(state["log"]) < 250 else END, ["more", END]
     )
     with SqliteSaver.from_conn_string(str(file)) as saver:
-        app = builder.compile(checkpointer=saver)
+        app = builder.compile(saver)
         log = [f"{number:040}" for number in range(250)]
         assert app.get_state(thread_config("long")).values["log"] == log[:150]
         before = [state.values.get("log", []) for state in app.get_state_history(thread_config("long"))]

@@ -87,7 +87,7 @@ def features(saver):
     """Messages, models, an accumulating topic; then an effect that is had once and a question, beside a node that has
     finished; then a join of the two."""
     builder = graph_of(State, "S>chat>shorten>charge shorten>beside [charge,beside]>both", chat=chat, shorten=shorten, charge=charge)
-    return builder.compile(checkpointer=saver)
+    return builder.compile(saver)
 
 
 @task

@@ -1,7 +1,5 @@
 """What a subclass of a shipped saver overrides is called, in sync and async runs, and one writer still wins."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import ExitStack
 
@@ -86,7 +84,7 @@ def test_one_writer_wins_where_put_is_overridden(kind, name, durability, opened)
         app.update_state(THREAD, {"log": ["other"]}, as_node="last")
         return {"log": ["late"]}
 
-    slow = chain_of(State, last=overtaken).compile(checkpointer=saver)
+    slow = chain_of(State, last=overtaken).compile(saver)
     with pytest.raises(CheckpointConflictError):
         if name.startswith("a"):
             asyncio.run(slow.ainvoke({"log": ["in"]}, THREAD, durability=durability))
@@ -183,7 +181,7 @@ def test_several_records_at_one_checkpoint_are_no_race_where_put_writes_is_overr
     for node in ("a", "b", "c"):
         graph.add_node(node, fails if node == "c" else lambda state: {"log": ["done"]})
         graph.add_edge(START, node)
-    app = graph.compile(checkpointer=opened(counting(kind, (name,))))
+    app = graph.compile(opened(counting(kind, (name,))))
     with pytest.raises(ValueError, match="no"):
         if name == "put_writes":
             app.invoke({"log": ["in"]}, THREAD)
@@ -206,7 +204,7 @@ def test_a_commit_made_of_puts_alone_checks_the_head_first(world):
 
     saver = Puts(serde=inner.serde)
     build(saver).invoke({"log": ["in"]}, THREAD)
-    slow = chain_of(State, last=overtaken).compile(checkpointer=saver)
+    slow = chain_of(State, last=overtaken).compile(saver)
     with pytest.raises(CheckpointConflictError):
         if world == "sync":
             slow.invoke({"log": ["more"]}, THREAD)
@@ -230,7 +228,7 @@ def test_a_subclass_may_keep_the_checkpoints_that_it_has_read(kind, opened, driv
         async def aget_tuple(self, config):
             return self.get_tuple(config)
 
-    thread = drive.on(chain_of(State, last=lambda state: {}).compile(checkpointer=opened(Keeps)))
+    thread = drive.on(chain_of(State, last=lambda state: {}).compile(opened(Keeps)))
     thread.invoke({"log": ["in"]})
     (*_, first) = thread.history()
     for word in ("a", "b", "c"):

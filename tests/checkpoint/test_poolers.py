@@ -2,8 +2,6 @@
 worker needs.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

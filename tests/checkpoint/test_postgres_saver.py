@@ -117,7 +117,7 @@ def test_a_run_of_a_graph_takes_at_most_two_round_trips_a_superstep(traced):
         "say", lambda state: END if len(state["log"]) >= 50 else "say", ["say", END]
     )
     saver = PostgresSaver(traced.connection)
-    app = builder.compile(checkpointer=saver)
+    app = builder.compile(saver)
     app.invoke(EMPTY, CONFIG)
     traced.trips()
     app.invoke(EMPTY, thread_config("next"))
@@ -261,7 +261,7 @@ def conninfo_of(saver):
 
 
 def test_a_thread_that_was_begun_meanwhile_is_not_copied_into(saver, monkeypatch):
-    app = chain_of(Log, say=lambda state: {"log": [LONG]}).compile(checkpointer=saver)
+    app = chain_of(Log, say=lambda state: {"log": [LONG]}).compile(saver)
     app.invoke(EMPTY, CONFIG)
     rows = wire_module.Wire.rows
 
@@ -305,7 +305,7 @@ def test_a_run_continues_after_its_server_was_restarted(drive, server, postgres,
     builder.add_edge(START, "say")
     builder.add_conditional_edges("say", lambda state: END if len(state["log"]) >= 9 else "say", ["say", END])
     with PostgresSaver.from_conn_string(postgres) as saver:
-        app = builder.compile(checkpointer=saver)
+        app = builder.compile(saver)
         assert drive.invoke(app, EMPTY, CONFIG)["log"] == [LONG] * 9
         steps = [found.metadata["step"] for found in saver.list(address("t", ""))]
         assert steps == sorted(steps, reverse=True)

@@ -18,7 +18,7 @@ def counting(saver):
     return (
         chain_of(Count, add=lambda state: {"n": state["n"] + 1})
         .add_conditional_edges("add", lambda state: "add" if state["n"] % 5 else END)
-        .compile(checkpointer=saver)
+        .compile(saver)
     )
 
 

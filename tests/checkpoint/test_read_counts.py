@@ -22,7 +22,7 @@ def growing(saver, length, **options):
     return (
         chain_of(Log, add=lambda state: {"log": [f"{len(state['log']):0200}"]})
         .add_conditional_edges("add", lambda state: "add" if len(state["log"]) < length else END)
-        .compile(checkpointer=saver, **options)
+        .compile(saver, **options)
     )
 
 
@@ -143,7 +143,7 @@ def test_pages_of_large_values_do_not_grow(tmp_path, monkeypatch):
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as saver:
         loop = chain_of(Pages, add=lambda state: {"n": state["n"] + 1, "text": os.urandom(50_000).hex()})
         loop.add_conditional_edges("add", lambda state: "add" if state["n"] < 40 else END)
-        loop.compile(checkpointer=saver).invoke({"n": 0}, THREAD)
+        loop.compile(saver).invoke({"n": 0}, THREAD)
         pages = []
         read_page = reader.read_page
         monkeypatch.setattr(reader, "read_page", lambda *args: pages.append(read_page(*args)) or pages[-1])
@@ -154,7 +154,7 @@ def test_pages_of_large_values_do_not_grow(tmp_path, monkeypatch):
 def test_a_large_value_is_read_once(tmp_path, monkeypatch):
     """PERFORMANCE P27."""
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as saver:
-        chain_of(Log, end=lambda state: {}).compile(checkpointer=saver).invoke({"log": ["x" * 1_000_000]}, THREAD)
+        chain_of(Log, end=lambda state: {}).compile(saver).invoke({"log": ["x" * 1_000_000]}, THREAD)
         read = Counted(saver, lambda: saver.get_tuple(THREAD), monkeypatch)
     assert read.bytes <= 1_010_000
 
@@ -170,12 +170,12 @@ def test_a_large_value_that_was_read_continues_to_change(tmp_path, change):
 
     graph = chain_of(Text, end=lambda state: {"text": new} if state["text"] == large else {})
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as saver:
-        app = graph.compile(checkpointer=saver, interrupt_before=["end"])
+        app = graph.compile(saver, interrupt_before=["end"])
         app.invoke({"text": large}, THREAD)
         assert app.get_state(THREAD).values == {"text": large}
         assert app.invoke(None, THREAD) == {"text": new}
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
-        history = [state.values for state in graph.compile(checkpointer=saver).get_state_history(THREAD)]
+        history = [state.values for state in graph.compile(saver).get_state_history(THREAD)]
         assert history == [{"text": new}, {"text": large}, {}]
     stored = 2 * len(large) + (len(new) if change == "replace" else 0)  # the input, and the key
     assert (tmp_path / "threads.db").stat().st_size < stored + 200_000
@@ -220,14 +220,14 @@ def test_longer_values_are_not_kept_for_a_short_head(tmp_path):
     file, threads = tmp_path / "threads.db", [thread_config(str(number)) for number in range(12)]
     app = chain_of(Log, add=lambda state: {})
     with SqliteSaver.from_conn_string(str(file), synchronous="off") as saver:
-        writer = app.compile(checkpointer=saver)
+        writer = app.compile(saver)
         for config in threads:
             first = writer.update_state(config, {"log": [f"{n:0200}" for n in range(60)]}, as_node="add")
             for _ in range(30):
                 writer.update_state(config, {"log": [f"{n:0200}" for n in range(50)]}, as_node="add")
             writer.update_state(first, {}, as_node="add")
     with SqliteSaver.from_conn_string(str(file)) as saver:
-        reader = app.compile(checkpointer=saver)
+        reader = app.compile(saver)
         tracemalloc.start()
         try:
             for config in threads:
@@ -294,7 +294,7 @@ def test_a_history_is_the_same_to_who_has_written_it_and_to_who_has_not(tmp_path
     file = str(tmp_path / "threads.db")
     with SqliteSaver.from_conn_string(file, synchronous="off") as writer:
         app = chain_of(Text, step=step).add_conditional_edges("step", lambda s: "step" if s["n"] < 12 else END)
-        app = app.compile(checkpointer=writer)
+        app = app.compile(writer)
         app.invoke(expected[0], THREAD)
         with SqliteSaver.from_conn_string(file, synchronous="off") as reader:
             for saver in (writer, reader):
@@ -329,7 +329,7 @@ def test_rows_stay_small_after_a_step_that_has_changed_everything(saver):
         one=lambda state: {"k0": state["k0"] + 1},
     )
     graph.add_conditional_edges("one", lambda state: "one" if state["k0"] < 60 else END)
-    app, thread = graph.compile(checkpointer=saver, interrupt_before=["all"]), thread_config("wide")
+    app, thread = graph.compile(saver, interrupt_before=["all"]), thread_config("wide")
     app.invoke(dict.fromkeys(names, 0), thread)
     before = saver.stored_bytes(["wide"])
     app.invoke(None, thread)
@@ -357,7 +357,7 @@ def test_known_values_never_stand_for_others(tmp_path, seed):
     checkpointer reads with what it knows is what another reads without."""
     draw = random.Random(seed)
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db"), synchronous="off") as saver:
-        graph = chain_of(Grown, add=lambda state: {}).compile(checkpointer=saver)
+        graph = chain_of(Grown, add=lambda state: {}).compile(saver)
         heads = [graph.update_state(THREAD, {"log": [f"{n:0100}" for n in range(60)]}, as_node="add")]
         for n in range(200):
             at = draw.choice(heads[-1:] * 8 + heads)

@@ -96,7 +96,7 @@ def test_a_saver_with_a_retention_prunes_during_a_run_and_the_run_continues(driv
     thread = drive.on(
         chain_of(dict, x=lambda state: {"n": state["n"] + 1, "big": "x" * 500})
         .add_conditional_edges("x", lambda s: "x" if s["n"] < 5 * EVERY else END, ["x", END])
-        .compile(checkpointer=saver)
+        .compile(saver)
     )
     most = 0
     for goal in range(1, 4):

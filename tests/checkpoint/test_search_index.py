@@ -30,7 +30,7 @@ class State(TypedDict):
 
 def graph(saver):
     builder = StateGraph(State).add_node("a", lambda state: {"items": [1]}).add_node("b", lambda state: {"items": [2]})
-    return builder.add_edge(START, "a").add_edge("a", "b").add_edge("b", END).compile(checkpointer=saver)
+    return builder.add_edge(START, "a").add_edge("a", "b").add_edge("b", END).compile(saver)
 
 
 def on(thread, **metadata):

@@ -48,7 +48,7 @@ def test_a_checkpoint_may_be_put_again_as_its_own_parent(saver):
 def test_an_older_checkpoint_is_read_as_of_one_moment(tmp_path, monkeypatch):
     app = chain_of(Log, a=says("a"), b=says("b"))
     with SqliteSaver.from_conn_string(tmp_path / "t.db") as saver, SqliteSaver.from_conn_string(tmp_path / "t.db") as other:
-        app = app.compile(checkpointer=saver)
+        app = app.compile(saver)
         app.invoke(EMPTY, CONFIG)
         older = next(each.config for each in app.get_state_history(CONFIG) if each.next == ("b",))
         expected = saver.get_tuple(older)
@@ -67,7 +67,7 @@ def test_an_older_checkpoint_is_read_as_of_one_moment(tmp_path, monkeypatch):
 
 
 def test_a_run_from_an_older_checkpoint_notices_that_the_newest_is_lost(drive, saver):
-    app = chain_of(Log, a=says("a"), b=says("b"), c=says("c")).compile(checkpointer=saver)
+    app = chain_of(Log, a=says("a"), b=says("b"), c=says("c")).compile(saver)
     app.invoke(EMPTY, CONFIG)
     older = next(each.config for each in app.get_state_history(CONFIG) if each.next == ("b",))
     saver._database.execute("DELETE FROM checkpoints WHERE seq = (SELECT max(seq) FROM checkpoints)")
@@ -77,7 +77,7 @@ def test_a_run_from_an_older_checkpoint_notices_that_the_newest_is_lost(drive, s
 
 @pytest.mark.parametrize("made", ["t", "other"])
 def test_a_history_ends_where_its_thread_was_deleted_and_one_was_made_meanwhile(saver, made):
-    app = chain_of(Log, say=says("a")).compile(checkpointer=saver)
+    app = chain_of(Log, say=says("a")).compile(saver)
     for _ in range(20):
         app.invoke(EMPTY, CONFIG)
     history, everything = app.get_state_history(CONFIG), saver.list(None)
@@ -89,7 +89,7 @@ def test_a_history_ends_where_its_thread_was_deleted_and_one_was_made_meanwhile(
 
 
 def test_few_rows_are_kept_of_deleted_threads(saver):
-    app = chain_of(Log, say=says("a")).compile(checkpointer=saver)
+    app = chain_of(Log, say=says("a")).compile(saver)
     for name in "abcde":
         app.invoke(EMPTY, thread_config(name))
     for name in "ecdab":
@@ -115,16 +115,16 @@ def test_states_that_share_bytes_are_those_that_were_written(tmp_path, change):
 
     def check():
         with SqliteSaver.from_conn_string(tmp_path / "t.db") as saver:  # knows no values yet
-            reader = app.compile(checkpointer=saver)
+            reader = app.compile(saver)
             assert reader.get_state(CONFIG).values["items"] == newest
             assert [reader.get_state(config).values["items"] for config, _ in written] == [each for _, each in written]
         with SqliteSaver.from_conn_string(tmp_path / "t.db") as saver:
-            found = app.compile(checkpointer=saver).get_state_history(CONFIG, limit=3)
+            found = app.compile(saver).get_state_history(CONFIG, limit=3)
             assert [each.values["items"] for each in found] == [*reversed([*last, newest])]
 
     app = chain_of(Items, keep=lambda state: {})
     with SqliteSaver.from_conn_string(tmp_path / "t.db", synchronous="off") as saver:
-        writer = app.compile(checkpointer=saver)
+        writer = app.compile(saver)
         for n in range(70):
             written.append((writer.update_state(CONFIG, {"items": items}, as_node="keep"), items))
             newest, items = items, CHANGES[change](items, n)
@@ -167,7 +167,7 @@ def looped(saver, word="x", steps=4, schema=Log, **place):
     app = (
         chain_of(schema, add=lambda state: {"log": [word]})
         .add_conditional_edges("add", lambda state: "add" if len(state["log"]) < steps else END)
-        .compile(checkpointer=saver)
+        .compile(saver)
     )
     app.invoke(EMPTY, {"configurable": {"thread_id": "t", **place}, "run_id": f"run-{word}-{steps}"})
     return app

@@ -70,7 +70,7 @@ def fill(saver):
     graph = StateGraph(State).add_node("a", lambda state: {"log": ["a" * 400]}).add_node("inner", inner)
     graph.add_node("sent", lambda state: {"log": ["sent"]})
     graph.add_conditional_edges("a", lambda state: ["inner", Send("sent", {})], ["inner", "sent"])
-    app = graph.add_edge(START, "a").compile(checkpointer=saver, inbox=True)
+    app = graph.add_edge(START, "a").compile(saver, inbox=True)
     config = {**CONFIG, "metadata": {"user": "u"}}
     for given in ({"log": []}, Command(resume="1"), {"log": ["more"]}):
         app.invoke(given, config)
@@ -107,7 +107,7 @@ def test_each_table_is_pruned_with_its_thread(stored):
 def test_values_that_none_needs_any_more_go_with_a_later_pruning(stored):
     """A value stays without its checkpoint as long as others build on it, and no longer."""
     graph = chain_of(State, a=lambda state: {"log": ["a" * 400]})
-    app, config = graph.compile(checkpointer=stored.saver), thread_config("grows")
+    app, config = graph.compile(stored.saver), thread_config("grows")
     most = 0
     for turn in range(1, 21):
         for _ in range(7):

@@ -1,7 +1,5 @@
 """The demo in a pipe and at a terminal, on folders large and small."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -67,7 +65,7 @@ def test_what_was_done_before_the_kill_is_not_done_again(folder, tmp_path):
     """Every file has one result, though two processes have read."""
     assert demo(tmp_path, folder, "--out", "here").returncode == 0
     with SqliteSaver.from_conn_string(str(tmp_path / "here/stategraph-demo.db")) as saver:
-        state = build().compile(checkpointer=saver).get_state(THREAD).values
+        state = build().compile(saver).get_state(THREAD).values
     assert [each["path"] for each in state["facts"]] == state["files"]
     assert len(state["files"]) == 20
 

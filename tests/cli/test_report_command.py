@@ -38,7 +38,7 @@ def shop(tmp_path, monkeypatch):
     (tmp_path / "corner_shop.py").write_text(SHOP)
     module = load("corner_shop.py")
     with SqliteSaver.from_conn_string("shop.db") as saver:
-        module.graph.compile(checkpointer=saver).invoke({"items": []}, thread_config("7"))
+        module.graph.compile(saver).invoke({"items": []}, thread_config("7"))
     del sys.modules["corner_shop"]  # the command runs in a process of its own
     yield tmp_path
     forget_modules(tmp_path)

@@ -45,7 +45,7 @@ app = chain()
 asks, asks_async, asks_twice, fails = chain(ask), chain(ask, wait), chain(choose), chain(fail)
 greets = StateGraph(State, context_schema=Context)
 greets.add_node("greet", lambda state: {"log": [get_runtime().context["user"]]}).add_edge(START, "greet")
-stops = chain(wait).compile(checkpointer=InMemorySaver(), interrupt_before=["wait"])
+stops = chain(wait).compile(InMemorySaver(), interrupt_before=["wait"])
 
 @entrypoint()
 def double(number: int) -> int:

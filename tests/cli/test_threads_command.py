@@ -1,7 +1,5 @@
 """`python -m stategraph threads|history|show|prune`: stored threads are listed, shown and pruned from a terminal."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import subprocess
@@ -254,7 +252,7 @@ g.add_node("ask", lambda state: interrupt(Send("ask", 1)))
 g.add_edge(START, "gone").add_edge(START, "ask")
 with SqliteSaver(sys.argv[1]) as saver:
     message = {"role": "user", "content": "hi", "id": "1"}
-    g.compile(checkpointer=saver).invoke({"messages": [message]}, {"configurable": {"thread_id": "1"}})
+    g.compile(saver).invoke({"messages": [message]}, {"configurable": {"thread_id": "1"}})
 """
     file = str(tmp_path / "threads.db")
     subprocess.check_call([sys.executable, "-c", code, file])

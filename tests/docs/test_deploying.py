@@ -1,7 +1,5 @@
 """The how-to on deploying a new version, walked through as it is written, on a real database."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

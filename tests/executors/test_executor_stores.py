@@ -1,7 +1,5 @@
 """The graph's store where nodes run on executors: which can be opened there, when, how often, and how it is closed."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import subprocess

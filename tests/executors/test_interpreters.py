@@ -118,7 +118,7 @@ def starts_a_daemon(state: State) -> None:
 def forks(state: State) -> None:
     os.fork()
 
-app = StateGraph(State).add_node(which).add_edge(START, "which").compile(checkpointer=InMemorySaver())
+app = StateGraph(State).add_node(which).add_edge(START, "which").compile(InMemorySaver())
 """
 ORDERS = """
 from pydantic import BaseModel

@@ -1,7 +1,5 @@
 """R43: a store's batches are whole, whoever else writes the same places at the same moment."""
 
-from __future__ import annotations
-
 import threading
 import time
 from contextlib import ExitStack

@@ -112,7 +112,7 @@ class Program:
                 for each in before if random.random() < 0.5 else before[:1]:
                     graph.add_edge(each, name)
             before = names
-        return graph.compile(checkpointer=saver)
+        return graph.compile(saver)
 
     def node(self, steps: Steps):
         def node(_):

@@ -1,8 +1,6 @@
 """R53: schedules of a fleet that was away, and is killed when it comes back: each planned time is fired once, or as
 `missed` says."""
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, datetime, timedelta
 

@@ -103,7 +103,7 @@ def build(shape: Shape, effects, saver):
         inner = {name: nested(name) for name in shape.names}
         graph.add_node("w", lambda name: inner[name].invoke({}) if kinds[name] == "nested" else act(name, kinds[name]))
         graph.add_conditional_edges("a", lambda _: [Send("w", name) for name in shape.names], ["w"])
-        return graph.compile(checkpointer=saver)
+        return graph.compile(saver)
     for name, kind in zip(shape.names, shape.kinds, strict=True):
         graph.add_node(name, node(name, kind))
         if shape.lead != "router":
@@ -114,7 +114,7 @@ def build(shape: Shape, effects, saver):
         graph.add_conditional_edges("a", lambda _: shape.names, shape.names)
     if shape.tail == "join":
         graph.add_node("z", node("z", "says")).add_edge(shape.names, "z")
-    return graph.compile(checkpointer=saver)
+    return graph.compile(saver)
 
 
 class Inside(TypedDict, total=False):
@@ -315,7 +315,7 @@ def edits_of_live_runs(round):
         graph.add_node(name, says(name, at)).add_edge("a", name)
     graph.add_node("z", says("z", 0)).add_edge("p", "z")
     with Mode(random.choice(["sync", "async"])) as world, sqlite(round).open() as saver:
-        app = graph.compile(checkpointer=saver if random.random() < 0.6 else InMemorySaver())
+        app = graph.compile(saver if random.random() < 0.6 else InMemorySaver())
         told = []
         given = {"log": []}
         for _ in range(8):
@@ -348,7 +348,7 @@ def pending_twice(round):
     )
     left = ["w"] * (sends + 1 - len(spoken))
     with Mode(random.choice(["sync", "async"])) as world, sqlite(round).open() as saver:
-        app = graph.compile(checkpointer=random.choice([saver, InMemorySaver()]), interrupt_before=["w"])
+        app = graph.compile(random.choice([saver, InMemorySaver()]), interrupt_before=["w"])
         world.call(app, "invoke", EMPTY, config())
         world.call(app, "bulk_update_state", config(), [[StateUpdate({"log": [entry]}, "w") for entry in spoken]])
         assert_same(list(world.call(app, "get_state", config()).next), left, f"{sends} Sends, {len(spoken)} updates: next")

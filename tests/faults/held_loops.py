@@ -58,7 +58,7 @@ def busy(clock: Clock, saver, rounds, width):
     inner = graph_of(State, "S>rest>count", rest=rest, count=count).compile()
     graph = StateGraph(State).add_node("one", one).add_node("inner", inner, input_schema=Left).add_edge("one", "inner")
     graph.add_conditional_edges(START, fan_out, ["one", END]).add_conditional_edges("inner", fan_out, ["one", END])
-    return graph.compile(checkpointer=saver)
+    return graph.compile(saver)
 
 
 class Left(TypedDict, total=False):

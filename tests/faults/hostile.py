@@ -1,8 +1,6 @@
 """R14, R18: bytes from hostile or careless hands, values of any kind. Loading runs nothing, and what cannot come back the
 same is refused."""
 
-from __future__ import annotations
-
 import resource
 import sys
 import time

@@ -72,7 +72,7 @@ def built(note: Unlucky, saver):
     graph.add_node("nested", nested.compile())
     graph.add_conditional_edges(START, spread, ["work", END]).add_edge("work", "nested").add_edge("nested", "gather")
     graph.add_conditional_edges("gather", spread, ["work", END])
-    return graph.compile(checkpointer=saver)
+    return graph.compile(saver)
 
 
 def carried(app, given, at):
@@ -167,7 +167,7 @@ def nested_in_a_loop(noted: Noted, saver, random):
         outer.add_edge("inner", "b").add_edge("b", "count")
     outer.add_edge(START, "a").add_edge("a", "inner")
     outer.add_conditional_edges("count", lambda state: "a" if state["left"] else END, ["a", END])
-    return outer.compile(checkpointer=saver, schedule=schedule)
+    return outer.compile(saver, schedule=schedule)
 
 
 @trial("R3", quick=20, full=50_000)

@@ -168,7 +168,7 @@ def failed_siblings(round):
         given = {"log": []}
         durability = random.choice(["sync", "async"])
         for _ in range(100):
-            app = graph.compile(checkpointer=saver)
+            app = graph.compile(saver)
             try:
                 result = world.call(app, "invoke", given, config(), durability=durability)
                 break
@@ -210,7 +210,7 @@ def deaths_amid_races(round):
     graph.add_edge("first", "beside")
     durability = random.choice(["sync", "sync", "async"])
     with sqlite(round).open() as saver:
-        app = graph.compile(checkpointer=saver, schedule=schedule)
+        app = graph.compile(saver, schedule=schedule)
         for at in range(1, 12):
             release.clear()
             thread = config(f"{at}")

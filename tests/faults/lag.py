@@ -30,7 +30,7 @@ def counting(saver, ran, after):
     return (
         chain_of(LogState, step=step)
         .add_conditional_edges("step", lambda state: "step" if state["left"] else "__end__", ["step", "__end__"])
-        .compile(checkpointer=saver)
+        .compile(saver)
     )
 
 

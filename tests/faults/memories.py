@@ -69,7 +69,7 @@ def talking(saver, shape, schedule, world, pause, *, asks=False):
         builder.add_conditional_edges(START, lambda state: [Send("talk", state, key="ann")], ["talk"])
     else:
         builder.add_edge(START, "talk")
-    return builder.add_edge("talk", "after").compile(checkpointer=saver, schedule=schedule)
+    return builder.add_edge("talk", "after").compile(saver, schedule=schedule)
 
 
 def heard(saver, shape):

@@ -27,7 +27,7 @@ def counting(saver):
     return (
         chain_of(State, add=lambda state: {"log": [len(state["log"])]})
         .add_conditional_edges("add", lambda state: "add" if len(state["log"]) < STEPS else END, ["add", END])
-        .compile(checkpointer=saver)
+        .compile(saver)
     )
 
 

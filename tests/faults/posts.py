@@ -51,7 +51,7 @@ def talk(saver, pause=0.0, schedule="supersteps"):
     return (
         chain_of(State, listen=listen, count=count)
         .add_conditional_edges("count", lambda state: "listen" if state["left"] else END, ["listen", END])
-        .compile(checkpointer=saver, inbox=True, schedule=schedule)
+        .compile(saver, inbox=True, schedule=schedule)
     )
 
 
@@ -94,7 +94,7 @@ def check_last_word(saver, where):
             app.post(late, {"log": ["late"]})
         return {"left": 1}
 
-    app = chain_of(State, speak=speak).compile(checkpointer=saver, inbox=True)
+    app = chain_of(State, speak=speak).compile(saver, inbox=True)
     app.invoke({"left": 2, "log": []}, late)
     assert_same([post["log"] for post in app.get_state(late).posts], [["late"]], f"{where}: what waits for the next call")
     assert_same(app.invoke({"left": 1}, late)["log"], ["late"], f"{where}: the last word, in the next call")

@@ -1,8 +1,6 @@
 """R4: the power goes. With synchronous="full" every step that was told stored is there; with "normal" perhaps not the
 last ones, but nothing is there by half."""
 
-from __future__ import annotations
-
 from stategraph.checkpoint.base import address
 from stategraph.checkpoint.sqlite import SqliteSaver
 from stategraph.testing import CheckFailed, Commits, assert_same

@@ -112,7 +112,7 @@ def asking(saver, ledger: Ledger, thread):
         ledger.note("paid", thread, answer)
         return {"log": [answer]}
 
-    return chain_of(Log, ask=ask).compile(checkpointer=saver)
+    return chain_of(Log, ask=ask).compile(saver)
 
 
 def answered(storage, folder, name, count, threads):
@@ -234,7 +234,7 @@ def delivered_together(storage, folder, name, threads, how):
                 bodies.note(thread, name)
                 return {"log": ["x"]}
 
-            app = chain_of(Log, node=node).compile(checkpointer=saver, schedule=schedule)  # type: ignore[arg-type]
+            app = chain_of(Log, node=node).compile(saver, schedule=schedule)  # type: ignore[arg-type]
             waits[0] = True
             try:
                 app.invoke({"log": [1]}, config(thread, run_id="r"), durability=durability)  # type: ignore[arg-type]

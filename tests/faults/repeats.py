@@ -1,7 +1,5 @@
 """R38: what was streamed once is not streamed again."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from contextlib import suppress
@@ -46,7 +44,7 @@ class Drawn:
             graph.add_node(node, self.nested(node, depth - 1) if inside else self.speaker(node))
             graph.add_edge(before, node)
             before = node if in_a_row else START
-        return graph.compile(checkpointer=saver)
+        return graph.compile(saver)
 
     def nested(self, name, depth):
         child = self.graph(f"{name}.", depth)

@@ -72,7 +72,7 @@ class Shop:
         graph = StateGraph(Log).add_sequence([("a", buying("a")), ("inner", inner.compile())]).add_edge(START, "a")
         graph.add_node("sent", asent if is_async else lambda task: buying(task["item"])(task))
         graph.add_conditional_edges("inner", lambda _: [Send("sent", {"item": item}) for item in "mn"], ["sent"])
-        return graph.compile(checkpointer=saver)
+        return graph.compile(saver)
 
     def answer(self, question):
         """The truth about a call of which nobody knows whether it was made."""

@@ -106,7 +106,7 @@ def built(turns: Turns, saver, is_async):
 
     graph.add_conditional_edges(START, sends, ["work", "__end__"])
     graph.add_conditional_edges("spread", sends, ["work", "__end__"])
-    return graph.compile(checkpointer=saver)
+    return graph.compile(saver)
 
 
 def _side(node, left, name):

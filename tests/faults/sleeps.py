@@ -61,7 +61,7 @@ def napping(saver, play: Play, ledger: Ledger):
     graph = StateGraph(State).add_node("nap", anap if play.world == "async" else nap)
     graph.add_node("close", lambda state: {"left": state["left"] - 1})
     graph.add_conditional_edges(START, sends, ["nap", END]).add_edge("nap", "close")
-    return graph.add_conditional_edges("close", sends, ["nap", END]).compile(checkpointer=saver)
+    return graph.add_conditional_edges("close", sends, ["nap", END]).compile(saver)
 
 
 def sleep_through(storage, play: Play, path, plan: Kill):

@@ -133,7 +133,7 @@ def journey(saver, ledger, ask_at, nest_every=5):
     graph.add_conditional_edges(START, spread, ["work", END]).add_edge("work", "gather")
     graph.add_conditional_edges("gather", after, ["work", "ask", "nested", END])
     graph.add_conditional_edges("ask", spread, ["work", END]).add_conditional_edges("nested", spread, ["work", END])
-    return graph.compile(checkpointer=saver)
+    return graph.compile(saver)
 
 
 class Nested(TypedDict, total=False):
@@ -202,7 +202,7 @@ def shop(saver, is_async, do, ado, fails, schedule="supersteps"):
 
     graph = StateGraph(State).add_node("pay", apay if is_async else pay, retry_policy=AGAIN).add_node("close", close)
     graph.add_conditional_edges(START, sends, ["pay", END]).add_edge("pay", "close")
-    return graph.add_conditional_edges("close", sends, ["pay", END]).compile(checkpointer=saver, schedule=schedule)
+    return graph.add_conditional_edges("close", sends, ["pay", END]).compile(saver, schedule=schedule)
 
 
 # -- a program ------------------------------------------------------------------------------------------------

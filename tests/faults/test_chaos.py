@@ -1,7 +1,5 @@
 """The chaos campaign at its quick size. At full size: `make chaos`."""
 
-from __future__ import annotations
-
 import pytest
 
 from faults import bugs_above, bugs_below, bugs_protocol, bugs_savers, rooms  # noqa: F401  # these fill BUGS and TRIALS

@@ -1,7 +1,5 @@
 """R49: calls of one thread that take turns in one process (`multitask=`): none comes second, and each has what it was told."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter
@@ -24,7 +22,7 @@ def line(saver):
         return {}
 
     graph = StateGraph(Log).add_sequence([(name, work) for name in "abc"])
-    return graph.add_edge(START, "a").compile(checkpointer=saver)
+    return graph.add_edge(START, "a").compile(saver)
 
 
 @trial("R49", quick=2, full=2_000)

@@ -1,7 +1,5 @@
 """R61: two versions of a graph on one queue, whose workers are killed: no thread is lost, stuck, or run by both."""
 
-from __future__ import annotations
-
 import time
 
 from kit import cluster, fleet

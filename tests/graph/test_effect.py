@@ -77,7 +77,7 @@ def test_the_crash_matrix_of_the_docs_is_what_killed_processes_show(tmp_path):
 
 def one_call(function, saver=None, **policies):
     """A graph of one node that calls a function of the state."""
-    return StateGraph(Log).add_node("pay", function, **policies).add_edge(START, "pay").compile(checkpointer=saver)
+    return StateGraph(Log).add_node("pay", function, **policies).add_edge(START, "pay").compile(saver)
 
 
 def charging(drive, made, fails, **declared):
@@ -259,7 +259,7 @@ def test_thirty_tools_that_fail_after_they_have_acted(drive, saver, kind, reques
         for n in range(30)
     ]
     graph = StateGraph(MessagesState).add_node("tools", node, retry_policy=AGAIN).add_edge(START, "tools")
-    app = graph.compile(checkpointer=saver, on_failure="finish")
+    app = graph.compile(saver, on_failure="finish")
     asked = 0
     for number, call in enumerate(calls):
         thread = thread_config(str(number))

@@ -2,8 +2,6 @@
 previews, forks, failed supersteps, and changes that nodes make in place.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 import pickle
@@ -138,7 +136,7 @@ def chat(saver=None):
     return (
         chain_of(MessagesState, speak=speak)
         .add_conditional_edges("speak", route, ["speak", END])
-        .compile(checkpointer=saver)
+        .compile(saver)
     )
 
 

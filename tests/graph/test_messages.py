@@ -666,7 +666,7 @@ def test_a_message_without_an_id_is_streamed_under_its_id_in_the_state(drive, sc
     """Also where it is written, recorded early and shown beside another task, and where the step is stored."""
     builder = chain_of(MessagesState, n=lambda state: {"messages": written})
     builder.add_node("m", lambda state: {"messages": says(None, "beside")}).add_edge(START, "m")
-    app = builder.compile(checkpointer=InMemorySaver(), schedule=schedule)
+    app = builder.compile(InMemorySaver(), schedule=schedule)
     thread = thread_config("1")
     got = drive.stream(app, {"messages": []}, thread, stream_mode=["messages", "values"])
     streamed = {room.message_id(data[0]) for mode, data in got if mode == "messages"}
@@ -723,7 +723,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from stategraph import START, InMemorySaver, MessagesState, StateGraph
 graph = StateGraph(MessagesState).add_node("n", lambda state: {"messages": [AIMessage("yo", id="2")]}).add_edge(START, "n")
 thread = {"configurable": {"thread_id": "1"}}
-app = graph.compile(checkpointer=InMemorySaver())
+app = graph.compile(InMemorySaver())
 app.invoke({"messages": [HumanMessage("hi", id="1")]}, thread)
 print(app.get_state(thread).values["messages"] == [HumanMessage("hi", id="1"), AIMessage("yo", id="2")])
 """

@@ -817,7 +817,7 @@ class Update:
 def test_names_that_only_type_checkers_see_spoil_no_graph(drive):
     there = {"__name__": __name__, "TypedDict": TypedDict, "Annotated": Annotated}
     exec(compile(LAZY, "<lazy>", "exec", dont_inherit=True), there)
-    app = StateGraph(there["State"]).add_node(there["node"]).add_edge(START, "node").compile(checkpointer=InMemorySaver())
+    app = StateGraph(there["State"]).add_node(there["node"]).add_edge(START, "node").compile(InMemorySaver())
     thread = thread_config("1", mine=7)
     red = there["Color"].RED
     done = drive.invoke(app, {"log": [], "paint": there["Paint"](red)}, thread)

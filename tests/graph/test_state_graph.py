@@ -329,7 +329,7 @@ def test_version_two_gives_a_dict_where_keys_of_the_output_schema_are_not_there_
 
     graph = StateGraph(Done, input_schema=Begun)
     graph.add_node("ask", lambda state: {"b": interrupt("b?")}, input_schema=Begun).add_edge(START, "ask")
-    app, thread = graph.compile(checkpointer=InMemorySaver()), thread_config("1")
+    app, thread = graph.compile(InMemorySaver()), thread_config("1")
     paused = drive.invoke(app, {"a": 1}, thread, version="v2")
     assert (paused.value, [question.value for question in paused.interrupts]) == ({"a": 1}, ["b?"])
     assert drive.invoke(app, Command(resume="B"), thread, version="v2").value == Done(a=1, b="B")

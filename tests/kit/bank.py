@@ -140,7 +140,7 @@ def asking(drive, effects):
         return {"log": [receipt, await charge(), interrupt("content?")]}
 
     graph = graph_of(Log, "S>a>ask", ask=aask if drive.is_async else ask)
-    return graph.compile(checkpointer=effects.saver)
+    return graph.compile(effects.saver)
 
 
 def failing(drive, effects, *calls, **options):

@@ -3,8 +3,6 @@
 Only what tests of HTML need lives here. Where Chromium is not installed, tests that use it are skipped.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

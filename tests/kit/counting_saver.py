@@ -71,7 +71,7 @@ def build(saver, first=lambda state: {"log": ["first"]}):
         graph.add_edge(START, name)
         graph.add_edge(name, "last")
     graph.add_edge("last", END)
-    return graph.compile(checkpointer=saver)
+    return graph.compile(saver)
 
 
 def play(saver, world):

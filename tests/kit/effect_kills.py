@@ -103,7 +103,7 @@ def run(way, kind, folder: Path, place):
     with SqliteSaver(str(folder / "threads.db")) as saver:
         receiver.watch(saver)
         graph = chain_of(MessagesState, pay=make_node(way, kind, receiver))
-        app = graph.compile(checkpointer=saver)
+        app = graph.compile(saver)
         call = {"id": "call 1", "type": "function", "function": {"name": "keyed" if kind == "keyed" else "charge", "arguments": "{}"}}
         message = {"role": "assistant", "content": "", "tool_calls": [call], "id": "1"}
         found = app.invoke({"messages": [message]} if place else None, CONFIG)
@@ -187,7 +187,7 @@ class Shop:
 
         graph = graph_of(Log, "pay>close", pay=apay if self.is_async else pay, close=aclose if self.is_async else close)
         graph.add_conditional_edges(START, lambda state: [Send("pay", {"lane": n}) for n in range(3)], ["pay"])
-        return graph.compile(checkpointer=saver)
+        return graph.compile(saver)
 
     def sell(self, at, *, stores_first):
         """Begin or resume, and answer questions with the truth; what was stored and received."""

@@ -379,7 +379,7 @@ def test_a_large_value_that_one_task_is_sent_is_attached_and_shared_once_another
 def paying(node, far, saver=None):
     again = RetryPolicy(max_attempts=2, initial_interval=0, retry_on=ConnectionError)
     graph = StateGraph(State).add_node("pay", node, retry_policy=again).add_edge(START, "pay")
-    return graph.compile(checkpointer=saver, executor=far)
+    return graph.compile(saver, executor=far)
 
 
 @pytest.mark.parametrize(("node", "things"), [(pays, ["book"]), (apays, ["book", "pen"])])
@@ -434,7 +434,7 @@ def test_a_run_that_records_nothing_before_its_end_has_no_effect(drive, far, tmp
 def test_an_abandoned_attempt_has_no_effect(world, far, ends_for_real, tmp_path):
     again = RetryPolicy(max_attempts=2, initial_interval=0)
     graph = StateGraph(State).add_node("pay", waits_and_pays, timeout=1.0, retry_policy=again).add_edge(START, "pay")
-    app = graph.compile(checkpointer=InMemorySaver(), executor=far)
+    app = graph.compile(InMemorySaver(), executor=far)
     assert world.invoke(app, {"texts": [str(tmp_path)]}, CONFIG)["log"] == ["receipt for in_time"]
     (tmp_path / "go").touch()
     due = time.monotonic() + LONG

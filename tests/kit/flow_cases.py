@@ -75,4 +75,4 @@ def compiled(case: Case | str, script: Script | None = None, saver=None, **optio
     graph, script = (case.graph, case.script) if isinstance(case, Case) else (case, script)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what compile says of such graphs is tested where it is said
-        return build(graph, script).compile(checkpointer=saver, **options)
+        return build(graph, script).compile(saver, **options)

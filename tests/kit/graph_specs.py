@@ -95,7 +95,7 @@ def build(
     for number, router in enumerate(graph["routers"]):
         route, path_map = _router(router, graph, api, is_async, f"route{number}")
         builder.add_conditional_edges(router["source"], route, path_map)
-    return builder.compile(checkpointer=saver, **options)
+    return builder.compile(saver, **options)
 
 
 def _body(node: Described, graph: Described, api, is_async, probe: Probe | None, prefix):

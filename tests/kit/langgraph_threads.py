@@ -91,7 +91,7 @@ def main():
     with Saver.from_conn_string(sys.argv[1] if sys.argv[1:] else str(FILE)) as saver:
         saver.setup()
         for name, made in build(lib).items():
-            app = made.compile(checkpointer=saver)
+            app = made.compile(saver)
             for number in range(3):
                 config = {"configurable": {"thread_id": f"{name}-{number}", "kind": name}}
                 for turn in range(1 + number % 2):

@@ -1,7 +1,5 @@
 """Calls an app in this process, on workers, or on a server, alike: for rules that hold in each of these places."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import contextmanager
 

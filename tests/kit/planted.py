@@ -1,7 +1,5 @@
 """Tell what a planted bug does from a bug that was planted badly."""
 
-from __future__ import annotations
-
 import re
 
 MISFITS = (AttributeError, ImportError, NameError, TypeError)

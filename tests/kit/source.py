@@ -1,7 +1,5 @@
 """The package's source, as syntax trees."""
 
-from __future__ import annotations
-
 import ast
 import gc
 import tomllib

@@ -36,7 +36,7 @@ def note(text):
 
 
 def compiled(graph: StateGraph[Any], name, **kwargs):
-    return graph.compile(checkpointer=InMemorySaver(), name=name, **kwargs)
+    return graph.compile(InMemorySaver(), name=name, **kwargs)
 
 
 def map_reduce(pages=9, failing=(3, 3, 7)):
@@ -102,7 +102,7 @@ def renamed(node, after="pay"):
     saver = InMemorySaver()
 
     def build(name):
-        return chain_of(Log, a=note("a")).add_node(name, node).add_edge("a", name).compile(checkpointer=saver)
+        return chain_of(Log, a=note("a")).add_node(name, node).add_edge("a", name).compile(saver)
 
     try:
         build("charge").invoke(EMPTY, CONFIG)

@@ -34,7 +34,7 @@ def compiled(text, script, saver, **options):
     """A graph in one line, whatever compile says of it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return build(text, script).compile(checkpointer=saver, **options)
+        return build(text, script).compile(saver, **options)
 
 
 def config_of(thread_id):

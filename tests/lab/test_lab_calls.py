@@ -295,7 +295,7 @@ def test_policies_refuse_make_or_simulate_unknown_calls():
     def read(state):
         return {"log": [look(state["log"][0]).result()]}
 
-    app = chain_of(Log, read=read).compile(checkpointer=InMemorySaver())
+    app = chain_of(Log, read=read).compile(InMemorySaver())
     app.invoke({"log": ["a"]}, thread_config("t"))
     other = {"read": lambda state: {"log": [look("b").result()]}}
     for calls, end, log in [
@@ -314,7 +314,7 @@ def test_call_that_the_record_has_once_is_answered_again():
         return word.upper()
 
     app = chain_of(Log, read=lambda state: {"log": [look("a").result()]})
-    app = app.compile(checkpointer=InMemorySaver())
+    app = app.compile(InMemorySaver())
     app.invoke(EMPTY, thread_config("t"))
     [trial] = whatif(app, 1, variant={"read": lambda state: {"log": [look("a").result(), look("a").result()]}})
     assert [call.came for call in trial.calls] == ["record", "again"]
@@ -332,7 +332,7 @@ async def test_coroutines_have_their_calls_answered():
         await runtime.asleep(0.001)
         return {"log": [await look(state["log"][0]), await runtime.aonce("pay", called.append, "paid") or "paid"]}
 
-    app = chain_of(Log, read=read).compile(checkpointer=InMemorySaver())
+    app = chain_of(Log, read=read).compile(InMemorySaver())
     await app.ainvoke({"log": ["a"]}, thread_config("t"))
     [trial] = await awhatif(app, 1, live="*")
     assert trial.same
@@ -351,7 +351,7 @@ def test_error_of_a_recorded_call_is_raised_again():
         except LookupError as error:
             return {"log": [type(error).__name__]}
 
-    app = chain_of(Log, read=read).compile(checkpointer=InMemorySaver())
+    app = chain_of(Log, read=read).compile(InMemorySaver())
     app.invoke(EMPTY, thread_config("t"))
     [trial] = whatif(app, 1, live="*")
     assert trial.same
@@ -372,7 +372,7 @@ def test_transaction_is_answered_from_the_record(tmp_path):
         return {"log": [runtime.transaction("pay", lambda connection: connection.execute("SELECT 7").fetchone()[0])]}
 
     with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
-        app = chain_of(Log, pay=pay).compile(checkpointer=saver)
+        app = chain_of(Log, pay=pay).compile(saver)
         app.invoke(EMPTY, thread_config("t"))
         [trial] = whatif(app, 1, live="*")
         assert trial.same
@@ -390,7 +390,7 @@ def test_store_of_the_graph_is_not_written():
         runtime.store.put(("notes",), "last", {"n": len(runtime.store.search(("notes",)))})
         return {"log": ["noted"]}
 
-    app = chain_of(Log, note=note).compile(checkpointer=InMemorySaver(), store=store)
+    app = chain_of(Log, note=note).compile(InMemorySaver(), store=store)
     app.invoke(EMPTY, thread_config("t"))
     store.delete(("notes",), "last")
     assert whatif(app, 1, live="*")[0].same
@@ -462,7 +462,7 @@ def test_a_node_that_reads_a_clock_of_its_own_is_named():
     ticks = iter(range(100))
 
     def build(note):
-        graph = chain_of(Timed, note=note).compile(checkpointer=InMemorySaver())
+        graph = chain_of(Timed, note=note).compile(InMemorySaver())
         graph.invoke({"n": 1}, thread_config("1"))
         return graph
 
@@ -479,7 +479,7 @@ def test_a_clock_that_is_read_once_says_the_recorded_time():
     def note(state, runtime: Runtime):
         return {"at": runtime.once("now", time.time)}
 
-    app = chain_of(Timed, note=note).compile(checkpointer=InMemorySaver())
+    app = chain_of(Timed, note=note).compile(InMemorySaver())
     app.invoke({"n": 1}, thread_config("1"))
     [trial] = whatif(app, 1, live="*")
     assert trial.same and not trial.nondeterministic

@@ -11,6 +11,8 @@ from kit.graphs import thread_config
 
 from stategraph import PostgresSaver, SqliteSaver
 
+pytestmark = pytest.mark.trial
+
 MODULE = '''
 from typing import TypedDict
 from stategraph import START, StateGraph
@@ -68,7 +70,6 @@ def lab(folder: Path, *words: str):
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.trial
 def test_run_says_what_differs_and_charges_nobody(folder):
     done = lab(folder, "run", "shop_of_test.py:app", "--db", "threads.db", "--replace", "charge=shop_of_test:cheaper")
     assert done.returncode == 0, done.stderr
@@ -76,7 +77,6 @@ def test_run_says_what_differs_and_charges_nobody(folder):
     assert not (folder / "charged").exists()
 
 
-@pytest.mark.trial
 def test_threads_on_postgres_are_read_by_who_may_only_read(folder, postgres):
     import psycopg
 
@@ -100,7 +100,6 @@ def test_threads_on_postgres_are_read_by_who_may_only_read(folder, postgres):
             db.execute("DROP ROLE lab_reader")
 
 
-@pytest.mark.trial
 def test_trials_are_kept_in_a_file_and_asked_there(folder):
     words = ("--db", "threads.db", "--thread", "t3", "--replace", "charge=shop_of_test:cheaper", "--keep", "kept.db")
     assert lab(folder, "run", "shop_of_test.py:app", *words).returncode == 0
@@ -111,14 +110,12 @@ def test_trials_are_kept_in_a_file_and_asked_there(folder):
     assert "<pre>price = 54: step 2, charge\n" in (folder / "why.html").read_text()
 
 
-@pytest.mark.trial
 def test_threads_are_chosen_by_how_they_stand_and_by_time(folder):
     words = ("run", "shop_of_test.py:app", "--db", "threads.db")
     assert lab(folder, *words, "--status", "done", "--after", "2020-01-01", "--last", "2").stdout.startswith("2 threads: 2 the same")
     assert "has no such threads" in lab(folder, *words, "--before", "2020-01-01T12:00Z").stderr
 
 
-@pytest.mark.trial
 def test_a_gate_exits_with_1(folder):
     words = ("run", "shop_of_test.py:app", "--db", "threads.db", "--variant", "shop_of_test.py:variant")
     assert lab(folder, *words, "--different", "75%").returncode == 0
@@ -135,13 +132,11 @@ def test_a_gate_exits_with_1(folder):
     assert chosen.returncode == 2 and "--recordings runs all that are there" in chosen.stderr
 
 
-@pytest.mark.trial
 def test_a_judge_that_raises_does_not_exit_as_the_gate(folder):
     failed = lab(folder, "run", "shop_of_test.py:app", "--db", "threads.db", "--judge", "shop_of_test:raises", "--worse", "0")
     assert failed.returncode == 2 and "KeyError: 'none'\njudge 'raises', thread 't3'" in failed.stderr
 
 
-@pytest.mark.trial
 def test_why_says_who_made_a_value(folder):
     done = lab(folder, "why", "shop_of_test.py:app", "price", "--db", "threads.db", "--thread", "t3")
     assert done.stdout.splitlines() == [
@@ -153,7 +148,6 @@ def test_why_says_who_made_a_value(folder):
     ]
 
 
-@pytest.mark.trial
 def test_questions_about_a_thread_are_answered(folder):
     def ask(name, wanted):
         done = lab(folder, name, "shop_of_test.py:app", wanted, "--db", "threads.db", "--thread", "t3")
@@ -165,13 +159,11 @@ def test_questions_about_a_thread_are_answered(folder):
     assert ask("compare", "t2")[-1] == "  ~ price: 60 → 40"
 
 
-@pytest.mark.trial
 def test_trials_that_are_refused_are_counted_apart(folder):
     done = lab(folder, "run", "shop_of_test.py:app", "--db", "threads.db", "--replace", "double=shop_of_test:cheaper", "--judge", "shop_of_test:no_lower")
     assert done.stdout.startswith("4 threads: 0 the same, 4 different (4 refused)\nran: double\nrefused: nothing is recorded of what was asked there.")
 
 
-@pytest.mark.trial
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -191,7 +183,6 @@ def test_mistakes_are_named(folder, words, told):
     assert done.returncode in (1, 2) and told in done.stdout + done.stderr
 
 
-@pytest.mark.trial
 def test_trials_start_at_a_node_and_have_policies_for_calls(folder):
     words = ("run", "shop_of_test.py:app", "--db", "threads.db", "--thread", "t3", "--replace", "charge=shop_of_test:cheaper")
     done = lab(folder, *words, "--from", "charge", "--call", "search=live", "--call", "*=refuse")

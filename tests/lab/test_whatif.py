@@ -73,7 +73,7 @@ def tools(world: World, saver):
     graph = graph_of(Talk, "S>model", model=model, tool=tool)
     graph.add_conditional_edges("model", route, ["tool", END])
     graph.add_edge("tool", "model")
-    return graph.compile(checkpointer=saver, name="tools")
+    return graph.compile(saver, name="tools")
 
 
 def map_reduce(world: World, saver):
@@ -92,7 +92,7 @@ def map_reduce(world: World, saver):
     graph.add_node("reduce", reduce)
     graph.add_edge(START, "plan")
     graph.add_edge("work", "reduce")
-    return graph.compile(checkpointer=saver, name="map_reduce")
+    return graph.compile(saver, name="map_reduce")
 
 
 def asking(world: World, saver):
@@ -103,12 +103,12 @@ def asking(world: World, saver):
         return {"log": [world.do(f"pay {state['log'][-1]}")], "total": int(state["log"][-1])}
 
     graph = chain_of(Talk, ask=ask, pay=pay)
-    return graph.compile(checkpointer=saver, name="asking")
+    return graph.compile(saver, name="asking")
 
 
 def nested(world: World, saver):
     graph = chain_of(Talk, inner=tools(world, None), end=lambda state: {"total": len(state["log"])})
-    return graph.compile(checkpointer=saver, name="nested")
+    return graph.compile(saver, name="nested")
 
 
 def joining(world: World, saver):
@@ -125,7 +125,7 @@ def joining(world: World, saver):
     graph = graph_of(
         Talk, "S>left S>right [left,right]>end", left=left, right=right, end=lambda state: {"total": len(state["log"])}
     )
-    return graph.compile(checkpointer=saver, name="joining")
+    return graph.compile(saver, name="joining")
 
 
 AGENTS = [tools, map_reduce, asking, nested, joining]
@@ -271,7 +271,7 @@ def test_a_graph_of_the_same_code_runs_nothing_whatever_clients_its_nodes_hold(m
 def test_a_plain_value_that_a_function_holds_makes_it_another():
     def build(most, saver=None):
         graph = chain_of(Talk, cap=lambda state: {"total": min(most, state["n"])})
-        return graph.compile(checkpointer=saver)
+        return graph.compile(saver)
 
     app = build(5, InMemorySaver())
     app.invoke({"n": 9}, CONFIG)
@@ -300,7 +300,7 @@ def test_the_input_of_a_node_that_refuses_is_no_error_that_handlers_take(world):
     graph.add_node("second", lambda state: {"total": state["n"]}, error_handler=lambda state: taken.append(state))
     graph.add_edge(START, "first")
     graph.add_edge("first", "second")
-    app = graph.compile(checkpointer=InMemorySaver())
+    app = graph.compile(InMemorySaver())
     run_all(app, 1)
     (trial,) = whatif(app, 1, variant={"first": {"n": 2}})
     assert trial.end == "refused" and not taken
@@ -327,7 +327,7 @@ def test_a_run_that_failed_after_its_answer_is_followed_by_the_next_input(world)
     assert [each.end for each in trial.now.runs] == ["failed", "done"]
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 @pytest.mark.parametrize("one_by_one", [False, True])
 def test_questions_that_a_nested_graph_asks_together_are_asked_together_again(schedule, one_by_one):
     """Though the graph itself does not run."""
@@ -337,7 +337,7 @@ def test_questions_that_a_nested_graph_asks_together_are_asked_together_again(sc
 
     nodes = {"first": asking("1"), "a": asking("a?"), "b": asking("b?", "b again?"), "c": asking("a?")}
     inner = graph_of(Asking, "S>first first>a first>b first>c", **nodes).compile()
-    app = graph_of(Asking, "S>n", n=inner).compile(checkpointer=InMemorySaver(), schedule=schedule)
+    app = graph_of(Asking, "S>n", n=inner).compile(InMemorySaver(), schedule=schedule)
     found = app.invoke({"log": []}, CONFIG)
     while questions := found.get("__interrupt__"):
         answers = {each.id: f"to {each.value}" for each in questions[: 1 if one_by_one else None]}
@@ -347,7 +347,7 @@ def test_questions_that_a_nested_graph_asks_together_are_asked_together_again(sc
         assert trial.same, trial.difference
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 @pytest.mark.parametrize("memory", [None, True])
 def test_a_node_that_leaves_its_graph_by_a_command_has_its_calls_in_the_record(world, tmp_path, schedule, memory):
     @task
@@ -359,10 +359,10 @@ def test_a_node_that_leaves_its_graph_by_a_command_has_its_calls_in_the_record(w
         return Command(goto="end", update={"log": log}, graph=Command.PARENT)
 
     nodes = {"leave": leave, "beside": lambda state: {"log": ["not taken"]}}
-    inner = graph_of(Talk, "S>leave S>beside", **nodes).compile(checkpointer=memory)
+    inner = graph_of(Talk, "S>leave S>beside", **nodes).compile(memory)
     graph = StateGraph(Talk).add_node("inner", inner, destinations=["end"]).add_edge(START, "inner")
     graph.add_node("end", lambda state: {"log": [world.do("c")]})
-    app = graph.compile(checkpointer=InMemorySaver(), schedule=schedule)
+    app = graph.compile(InMemorySaver(), schedule=schedule)
     app.invoke({"n": 1}, CONFIG)
     stored = [*app.checkpointer.list(None)]
     file = tmp_path / "cohort.json"
@@ -377,7 +377,7 @@ def test_a_node_that_leaves_its_graph_by_a_command_has_its_calls_in_the_record(w
 
 
 @pytest.mark.filterwarnings("ignore:node 'b' has ended without asking")
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_a_question_without_which_a_task_went_on_is_not_asked(schedule):
     """Of several branches whose budget is empty one is told how much more; a signal raised by hand gets no answer."""
     signals = [GraphInterrupt("look")]
@@ -395,7 +395,7 @@ def test_a_question_without_which_a_task_went_on_is_not_asked(schedule):
         return spend(state, runtime)
 
     graph = graph_of(Talk, "S>begin begin>a begin>b begin>c", begin=begin, a=spend, b=spend, c=by_hand)
-    app = graph.compile(checkpointer=InMemorySaver(), schedule=schedule, budget=Budget(usd=1, on_empty="ask"))
+    app = graph.compile(InMemorySaver(), schedule=schedule, budget=Budget(usd=1, on_empty="ask"))
     found = app.invoke({"n": 1}, CONFIG)
     [first, _] = [each for each in found["__interrupt__"] if isinstance(each.value, dict)]
     app.invoke(Command(resume={first.id: 9}), CONFIG)
@@ -405,7 +405,7 @@ def test_a_question_without_which_a_task_went_on_is_not_asked(schedule):
 
 
 @pytest.mark.filterwarnings("ignore:node '[ab]' has ended without asking")
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_a_nested_graph_may_have_gone_on_without_its_last_question(schedule):
     """Another branch was told how much more may be spent, and its own question was answered before that of the budget."""
 
@@ -553,7 +553,7 @@ def test_calls_inside_of_memories_with_keys_are_known(world):
 
     graph = StateGraph(Whole).add_node("talk", talk)
     graph.add_conditional_edges(START, lambda state: [Send("talk", {"n": n}, key=f"k{n}") for n in range(state["total"])], ["talk"])
-    app = graph.compile(checkpointer=InMemorySaver())
+    app = graph.compile(InMemorySaver())
     for turn in (2, 3):
         app.invoke({"total": turn}, thread_config("t0"))
     done = list(world.effects)
@@ -564,7 +564,7 @@ def test_calls_inside_of_memories_with_keys_are_known(world):
     assert why_not(app, thread_config("t0"), "talk:remember").count("it ran") == 5
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_posts_come_where_they_were_taken(schedule, tmp_path):
     """Within a run, before an input, and while a question was open."""
     def count(state: Talk):
@@ -577,7 +577,7 @@ def test_posts_come_where_they_were_taken(schedule, tmp_path):
 
     graph = graph_of(Talk, "S>count", count=count, ask=ask)
     graph.add_conditional_edges("count", lambda state: "count" if state["n"] % 3 else "ask", ["count", "ask"])
-    app = graph.compile(checkpointer=InMemorySaver(), inbox=True, schedule=schedule)
+    app = graph.compile(InMemorySaver(), inbox=True, schedule=schedule)
     thread = thread_config("t0")
 
     def post(what):
@@ -676,7 +676,7 @@ def test_a_thread_that_cannot_be_loaded_does_not_stop_the_others(world, error):
         assert [(each.thread, "t0 is lost" in each.unreadable) for each in trials] == [("t1", False), ("t0", True)]
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_threads_of_an_earlier_version_are_read_as_their_graph_has_them(schedule):
     def graph(name):
         return graph_of(Talk, f"S>a>{name}>z", **{name: lambda state: {"log": [interrupt("go on?")]}})

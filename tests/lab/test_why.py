@@ -37,7 +37,7 @@ def make(bad_at=-1, steps=5, name="count"):
     graph = graph_of(State, "S>a", a=a, b=b)
     graph.add_conditional_edges("a", lambda state: "a" if state["n"] < steps else "b", ["a", "b"])
     graph.add_edge("b", END)
-    return graph.compile(checkpointer=InMemorySaver(), name=name)
+    return graph.compile(InMemorySaver(), name=name)
 
 
 def start(app, config=THREAD):
@@ -119,7 +119,7 @@ def fan():
     )
     graph.add_conditional_edges("plan", lambda state: [Send("work", {"place": each}) for each in (5, 6)], ["work"])
     graph.add_edge("work", "b")
-    return graph.compile(checkpointer=InMemorySaver())
+    return graph.compile(InMemorySaver())
 
 
 def test_what_was_sent_leads_to_who_has_sent_it_and_not_to_the_state():
@@ -137,7 +137,7 @@ def test_a_task_that_has_started_before_its_step_has_read_the_state_there():
         ask=lambda state: {"n": interrupt("how many?") + state["n"]},
         fast=lambda state: {"items": [1]},
     )
-    app = graph.compile(checkpointer=InMemorySaver(), schedule="ready")
+    app = graph.compile(InMemorySaver(), schedule="ready")
     start(app)
     app.invoke(Command(resume=7), THREAD)
     cause = why(app, THREAD, "n").cause
@@ -164,7 +164,7 @@ def test_since_finds_the_step(bad_at):
 
 
 def test_since_says_which_state_its_predicate_could_not_read():
-    app = chain_of(Wide, a=lambda state: {"n": 1}, b=lambda state: {"total": 2}).compile(checkpointer=InMemorySaver())
+    app = chain_of(Wide, a=lambda state: {"n": 1}, b=lambda state: {"total": 2}).compile(InMemorySaver())
     app.invoke({"n": 0}, THREAD)
     with pytest.raises(KeyError) as caught:
         since(app, THREAD, lambda values: values["total"] > 1)
@@ -296,7 +296,7 @@ def test_a_planted_wrong_value_leads_to_the_task_that_wrote_it(seed):
         return Command(update={"turn": turn}, goto=[Send("work", {"turn": turn, "place": each}) for each in range(wide)])
 
     graph = StateGraph(Work).add_node("plan", plan, destinations=("work", END)).add_node(work)
-    app = graph.add_edge(START, "plan").add_edge("work", "plan").compile(checkpointer=InMemorySaver())
+    app = graph.add_edge(START, "plan").add_edge("work", "plan").compile(InMemorySaver())
     done = app.invoke({"found": []}, THREAD, version="v2")
     while done.interrupts:
         answers = {each.id: 10_000 + number for number, each in enumerate(done.interrupts)}
@@ -351,7 +351,7 @@ def nest(depth=1, memory=None):
     app = make(bad_at=2, steps=3).copy({"checkpointer": memory})
     for level in range(depth):
         graph = chain_of(Wide, sub=app, after=lambda state: {"n": 0})
-        app = graph.compile(checkpointer=InMemorySaver() if level == depth - 1 else None, name=f"outer {level}")
+        app = graph.compile(InMemorySaver() if level == depth - 1 else None, name=f"outer {level}")
     return app
 
 

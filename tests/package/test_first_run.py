@@ -18,7 +18,7 @@ graph.compile().invoke({"words": []})
 """
 STORED = """
 with SqliteSaver.from_conn_string(":memory:") as saver:
-    app = graph.compile(checkpointer=saver)
+    app = graph.compile(saver)
     app.invoke({"words": []}, {"configurable": {"thread_id": "1"}})
 """
 OPTIONAL = {f"stategraph.pregel.drivers.{name}" for name in ("aio", "racing", "side_effects", "sleeping", "spending")}

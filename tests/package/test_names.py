@@ -100,7 +100,7 @@ def test_a_node_named_like_a_number_may_hold_a_graph_with_a_history(name, drive)
 
     inner = chain_of(Count, ask=ask).compile(checkpointer=True)
     middle = chain_of(Count, inner=inner).compile(checkpointer=True)
-    app = StateGraph(Count).add_node(name, middle).add_edge(START, name).compile(checkpointer=InMemorySaver())
+    app = StateGraph(Count).add_node(name, middle).add_edge(START, name).compile(InMemorySaver())
     config = thread_config("1")
     drive.invoke(app, {"n": 1}, config)
     nested = app.get_state(config, subgraphs=True).tasks[0].state
@@ -113,7 +113,7 @@ def test_a_node_named_like_a_number_may_hold_a_graph_with_a_history(name, drive)
 def test_a_name_that_would_be_parsed_as_a_number_is_refused(drive):
     inner = chain_of(Count, a=lambda state: None).compile(checkpointer=True)
     middle = StateGraph(Count).add_node("7", inner).add_edge(START, "7").compile(checkpointer=True)
-    app = chain_of(Count, m=middle).compile(checkpointer=InMemorySaver())
+    app = chain_of(Count, m=middle).compile(InMemorySaver())
     with pytest.raises(ValueError, match="the name of node '7' must not be a number"):
         drive.invoke(app, {"n": 1}, thread_config("1"))
 

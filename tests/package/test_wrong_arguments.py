@@ -92,7 +92,7 @@ def complaints(function, given):
 
 
 def stored_in(saver):
-    app = GRAPH.compile(checkpointer=saver)
+    app = GRAPH.compile(saver)
     app.invoke({"n": 1}, CONFIG)
     return app
 
@@ -141,7 +141,7 @@ def test_an_effect_needs_a_function():
         runtime.once("key", 5)
 
     with pytest.raises(TypeError, match=r"the function of once must be a function, got 5"):
-        chain_of(Count, a=node).compile(checkpointer=InMemorySaver()).invoke({"n": 1}, CONFIG)
+        chain_of(Count, a=node).compile(InMemorySaver()).invoke({"n": 1}, CONFIG)
 
 
 def test_what_is_no_model_is_named():

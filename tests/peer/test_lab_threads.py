@@ -2,8 +2,6 @@
 LangGraph stores those without one now before, now after its reducer has given them one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys

@@ -426,7 +426,7 @@ def test_tools_run_where_the_graph_says_and_ask_from_there(drive):
     with ProcessExecutor(1) as workers:
         graph = StateGraph(MessagesState)
         graph.add_node("tools", ToolNode([find_process], approve=True), executor="threads").add_edge(START, "tools")
-        app = graph.compile(checkpointer=InMemorySaver(), executor=workers)
+        app = graph.compile(InMemorySaver(), executor=workers)
         drive.invoke(app, {"messages": [call]}, THREAD)
         state = drive.invoke(app, Command(resume={"decision": "approve"}), THREAD)
     where, unknown = answers(state)

@@ -237,7 +237,7 @@ class World:
     """The engine's side: the same calls, in one world."""
 
     def __init__(self, runner: asyncio.Runner | None, saver=None):
-        self.app = the_graph().compile(checkpointer=saver or InMemorySaver())
+        self.app = the_graph().compile(saver or InMemorySaver())
         self.runner = runner
         self.ids = []  # of the checkpoints, in the order in which they were made
         self.known = {}

@@ -107,7 +107,7 @@ def test_stopped_anywhere_and_resumed_it_is_as_never_stopped(drive, made, stops)
     given = EMPTY
     for step in range(60):
         before = "*" if stops >> (step % 12) & 1 or step == 0 else None
-        app = build(text, script).compile(checkpointer=saver, interrupt_before=before or [])
+        app = build(text, script).compile(saver, interrupt_before=before or [])
         result = drive.invoke(app, given, config)
         given = None
         if not drive.get_state(app, config).next:

@@ -1,8 +1,6 @@
 """The storing protocol (commit, record, claim, answer, crash, resume), explored: every interleaving of small programs
 with one thing that goes wrong, on the real engine. Much more of it, larger programs too: `make chaos ARGS="--only exhaustive"`."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import replace
 

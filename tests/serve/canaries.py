@@ -1,7 +1,5 @@
 """A session with a server in which each text is a canary, and all that its database holds afterwards."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 

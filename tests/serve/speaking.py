@@ -1,7 +1,5 @@
 """Commands over a WebSocket, as a client without the SDK sends them."""
 
-from __future__ import annotations
-
 import orjson
 from websockets.sync.client import connect
 

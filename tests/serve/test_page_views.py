@@ -659,7 +659,7 @@ def hostile():
     graph.add_node("ask", lambda state: {"log": [interrupt(HOSTILE)]})
     graph.add_node("bad", fail)
     graph.add_edge(START, name).add_edge(name, "ask").add_edge(name, "bad")
-    app = graph.compile(checkpointer=InMemorySaver(), name=HOSTILE)
+    app = graph.compile(InMemorySaver(), name=HOSTILE)
     with pytest.raises(ValueError, match="onerror"):
         app.invoke(EMPTY, {"configurable": {"thread_id": "t"}, "metadata": {"who": HOSTILE}})
     return app

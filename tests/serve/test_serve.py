@@ -1,7 +1,5 @@
 """The server, as the official client sees it: over a real socket, with each saver."""
 
-from __future__ import annotations
-
 import time
 from contextlib import ExitStack, asynccontextmanager
 

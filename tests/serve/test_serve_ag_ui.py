@@ -1,7 +1,5 @@
 """The server, as a frontend that speaks AG-UI sees it: over a real socket."""
 
-from __future__ import annotations
-
 import threading
 
 import httpx

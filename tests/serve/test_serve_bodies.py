@@ -1,7 +1,5 @@
 """Any JSON body sent to a route of runs is answered, and never with a server error."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Budgets of a served graph, by the official client: stop and resume with more, ask, degrade, and what a failed call counts."""
 
-from __future__ import annotations
-
 import pytest
 from kit.graphs import graph_of
 from langgraph_sdk import get_sync_client

@@ -223,11 +223,11 @@ def test_a_graph_with_a_saver_or_a_store_of_its_own_is_warned_of():
     builder = chain_of(dict, a=lambda _: None)
     saver, store = InMemorySaver(), InMemoryStore()
     with pytest.warns(GraphWarning) as told:
-        create_app({"trips": builder.compile(checkpointer=saver, store=Indexed())}, store=store)
+        create_app({"trips": builder.compile(saver, store=Indexed())}, store=store)
     assert [str(each.message).partition(":")[0] for each in told] == [
         "the graph 'trips' was compiled with checkpointer=InMemorySaver, but is served with the server's InMemorySaver",
         "the graph 'trips' was compiled with store=Indexed, but is served with the server's InMemoryStore",
     ]
     assert all(each.filename == __file__ for each in told)
-    create_app({"trips": builder.compile(checkpointer=saver, store=store)}, checkpointer=saver, store=store)
+    create_app({"trips": builder.compile(saver, store=store)}, checkpointer=saver, store=store)
     create_app({"trips": builder.compile(checkpointer=False)}, checkpointer=saver)

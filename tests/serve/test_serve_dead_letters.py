@@ -1,8 +1,6 @@
 """A job that is parked, because its workers died again and again, may be tried again or dropped: the records of its run
 and its thread go along, whoever does it."""
 
-from __future__ import annotations
-
 import time
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Hostile requests, and a clock beside them: how long others wait for an answer meanwhile."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import random

@@ -1,7 +1,5 @@
 """The server, as the official JavaScript clients see it. `make clients` installs them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

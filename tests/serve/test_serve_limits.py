@@ -1,7 +1,5 @@
 """How many runs may wait or be at work, in all and of one user: in a process of its own, and on a fleet."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

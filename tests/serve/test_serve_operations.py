@@ -1,7 +1,5 @@
 """What operators have: metrics, an audit log, traces that go on, a description of the API, and the erasure of a user."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

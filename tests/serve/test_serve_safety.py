@@ -1,7 +1,5 @@
 """Denial of service and abuse: requests that try to take more of the server than they may."""
 
-from __future__ import annotations
-
 import asyncio
 import difflib
 import json

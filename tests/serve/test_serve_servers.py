@@ -1,7 +1,5 @@
 """One server or several on one database: whichever gets a request, no change is lost, and nothing is done twice."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The stream of a whole thread: every event of every run, once, also for a reader that reconnects."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,8 +1,6 @@
 """Two servers on one Postgres, each with workers: clients go to either of them by turns, and find one service. One that
 is killed under load takes nothing with it."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -3,8 +3,6 @@
 The routes are those of the app, so a new one is tested without being named here.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """A server without a queue leaves threads that wait for another version of its graph alone."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

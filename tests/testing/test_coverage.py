@@ -104,7 +104,7 @@ def test_commands_joins_handlers_and_questions_count(drive):
     graph.add_node("fail", fail, error_handler=mend).add_node("end", work).add_node(ask, destinations=["end", END])
     for node in ("a", "b", "fail", "ask"):
         graph.add_edge(START, node)
-    app = graph.add_edge(["a", "b"], "joined").compile(checkpointer=InMemorySaver())
+    app = graph.add_edge(["a", "b"], "joined").compile(InMemorySaver())
     thread = thread_config("1")
     with measure_coverage() as coverage:
         drive.invoke(app, {}, thread)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from kit.drive import each_schedule
 from kit.flow_cases import CASES
 from kit.graphs import EMPTY, Log, chain_of, graph_of, read_words
 from kit.pausing_graphs import asks, fails, says
@@ -68,7 +69,7 @@ def steps_aside(end):
 
 
 @pytest.mark.trial
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_threads_end_the_same_after_a_node_was_renamed(schedule):
     options = {} if schedule == "supersteps" else {"schedule": schedule}
     wrong, count = [], 0
@@ -118,7 +119,7 @@ def pays_and_asks(calls):
     return ask
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_questions_of_a_renamed_node_stay_open_and_calls_are_not_repeated(schedule):
     calls = []
     ask = pays_and_asks(calls)
@@ -182,7 +183,7 @@ def test_a_value_is_mapped_where_its_kind_has_changed_and_a_key_dropped():
         new.invoke(EMPTY, T)
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 @pytest.mark.parametrize("tag", [Overwrite, lambda value: {"__overwrite__": value}])
 def test_a_value_is_mapped_that_overwrites_another(schedule, tag, saver):
     class Many(TypedDict, total=False):
@@ -248,7 +249,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("case", MISTAKES)
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_a_migration_to_what_the_graph_lacks_is_refused(case, schedule):
     migration, words = MISTAKES[case]
     graph = chain_of(Log, approve=asks("q"))
@@ -270,7 +271,7 @@ class Lines(TypedDict, total=False):
     lines: Annotated[list[Any], operator.add]
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_what_the_new_version_has_written_is_not_converted_again(schedule, saver):
     """It stands beside the checkpoint of the old version, as another question still waits."""
 
@@ -325,7 +326,7 @@ def test_tasks_under_way_continue_beside_a_step_of_the_new_version(apply, saver)
     assert [each.values.get("lines") for each in new.get_state_history(T)][-1] == []
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 @pytest.mark.parametrize("apply", [False, True])
 def test_a_task_under_way_is_shown_with_the_input_that_its_graph_has_now(schedule, apply, saver):
     class Prices(TypedDict, total=False):
@@ -345,7 +346,7 @@ def test_a_task_under_way_is_shown_with_the_input_that_its_graph_has_now(schedul
     assert {each.name: each.input["prices"] for each in new.get_state(T).tasks}["q"] == [2.5]
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_an_input_that_no_node_has_taken_is_converted(schedule, saver):
     old = chain_of(Log, q=says("q")).compile(saver, schedule=schedule)
     old.update_state(T, {"log": ["in"]}, as_node="__input__")
@@ -355,7 +356,7 @@ def test_an_input_that_no_node_has_taken_is_converted(schedule, saver):
     assert new.invoke(None, T)["lines"] == ["in", "q"]
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_what_commands_of_several_versions_have_brought_is_converted_each_once(schedule, saver):
     """They stand beside the checkpoint of the first version, as another question still waits."""
 
@@ -376,7 +377,7 @@ def test_what_commands_of_several_versions_have_brought_is_converted_each_once(s
     assert prove(versions[2]).count()["migrates"] == 1
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_what_a_run_records_while_its_thread_is_converted_is_not_left_behind(schedule, saver, monkeypatch):
     done = []
 
@@ -408,7 +409,7 @@ def test_what_a_run_records_while_its_thread_is_converted_is_not_left_behind(sch
     assert (len(questions), done) == (2, [1])
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_answers_given_under_a_name_in_between_count_and_what_it_has_asked_stays_open(schedule, saver):
     def graph(name, migrate=None):
         node = {name: lambda s: {"log": [interrupt("1?"), interrupt("2?")]}}
@@ -421,7 +422,7 @@ def test_answers_given_under_a_name_in_between_count_and_what_it_has_asked_stays
     assert new.invoke(Command(resume={question.id: "two"}), T)["log"] == ["one", "two"]
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_values_of_one_superstep_stay_until_it_has_ended(schedule, saver):
     """`--apply` ends none."""
 
@@ -470,7 +471,7 @@ def test_an_undo_goes_on_under_keys_that_are_called_like_its_parts(saver):
     assert new.get_state(T).next == ()
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 @pytest.mark.parametrize("before", ["edited", "converted"])
 def test_a_task_that_goes_on_from_an_earlier_checkpoint_follows_its_renamed_node(schedule, before, saver):
     calls = []
@@ -494,7 +495,7 @@ def test_a_task_that_goes_on_from_an_earlier_checkpoint_follows_its_renamed_node
     assert calls == [7]
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 @pytest.mark.parametrize("sent", [False, True])
 @pytest.mark.parametrize("apply", [False, True])
 def test_the_handler_of_a_renamed_node_continues(schedule, sent, apply, saver):
@@ -524,7 +525,7 @@ def test_the_handler_of_a_renamed_node_continues(schedule, sent, apply, saver):
     assert len(calls) == done
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 @pytest.mark.parametrize("apply", [False, True])
 def test_an_answer_reaches_the_node_that_is_renamed_in_a_graph_inside(schedule, apply, saver):
     """The graphs around it have shown the question under its former id."""
@@ -545,7 +546,7 @@ def test_an_answer_reaches_the_node_that_is_renamed_in_a_graph_inside(schedule, 
     assert new.invoke(Command(resume={other.id: "no"}), T)["log"] == [("1", "yes"), ("2", "no")]
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_two_nodes_change_names(schedule, saver):
     def graph(first, second):
         return graph_of(Log, f"S>{first} S>{second}", **{first: asks("1"), second: asks("2")})

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 import pytest
+from kit.drive import each_schedule
 from kit.graphs import Log, chain_of, graph_of
 from kit.pausing_graphs import asks, says
 from kit.upgrades import config_of
@@ -100,7 +101,7 @@ def test_the_memory_of_an_idle_graph_is_proved_too():
     assert verdict.reasons == ("in 'sub': key 'log' has changed its kind",)
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_a_thread_that_is_being_undone_goes_on_unless_what_undoes_it_is_gone(monkeypatch, schedule):
     failures = [ValueError("no")]
 

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from kit.drive import each_schedule
 from kit.flow_cases import CASES
 from kit.graphs import Log, chain_of, graph_of
 from kit.pausing_graphs import asks, fails, says
@@ -49,7 +50,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::stategraph.GraphWarning")
 
 
 @pytest.mark.trial
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_verdicts_hold_when_the_threads_go_on(schedule):
     """With STATEGRAPH_EXAMPLES every change is tried, for a quarter of an hour."""
     assert not [*find_wrong(schedule, every=1 if "STATEGRAPH_EXAMPLES" in os.environ else 23)]
@@ -91,7 +92,7 @@ def find_wrong(schedule, every):
 
 
 @pytest.mark.trial
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_verdicts_on_the_shapes_of_a_fleet_hold(schedule):
     assert not [*find_wrong_shapes(schedule, every=1 if "STATEGRAPH_EXAMPLES" in os.environ else 12)]
 

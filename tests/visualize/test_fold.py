@@ -182,7 +182,7 @@ def test_a_width_that_fits_nothing_is_refused():
 
 
 def ran(count):
-    app = fan(count, work=lambda state: {"seen": [1]}).compile(checkpointer=MemorySaver())
+    app = fan(count, work=lambda state: {"seen": [1]}).compile(MemorySaver())
     config = CONFIG
     app.invoke({}, config)
     return app, config

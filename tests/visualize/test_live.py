@@ -128,8 +128,8 @@ def test_what_is_marked_as_done_is_what_was_called(drive, described, xray):
     ],
 )
 def test_options_of_invoke_mean_the_same(drive, options):
-    watched, _ = shown(drive, graph("a", "b").compile(checkpointer=InMemorySaver()), {"log": []}, CONFIG, **options)
-    plain_app = graph("a", "b").compile(checkpointer=InMemorySaver())
+    watched, _ = shown(drive, graph("a", "b").compile(InMemorySaver()), {"log": []}, CONFIG, **options)
+    plain_app = graph("a", "b").compile(InMemorySaver())
     invoked = drive.invoke(plain_app, EMPTY, CONFIG, **options)
     if "tasks" in options.get("stream_mode", ()):
         watched, invoked = [[(p["type"], p["ns"]) for p in parts] for parts in (watched, invoked)]
@@ -144,7 +144,7 @@ def test_a_lone_node_runs_on_the_thread_that_it_runs_on_without_a_view():
 
 
 def test_an_interrupt_is_returned_as_from_invoke_and_shown(drive):
-    app = graph("b", a=lambda state: {"log": [interrupt("really?")]}).compile(checkpointer=InMemorySaver())
+    app = graph("b", a=lambda state: {"log": [interrupt("really?")]}).compile(InMemorySaver())
     result, seen = shown(drive, app, {"log": []}, CONFIG)
     assert [question.value for question in result["__interrupt__"]] == ["really?"]
     assert seen.states == {"a": "paused", "b": "waiting"}
@@ -208,7 +208,7 @@ def test_a_drained_run_is_shown_as_stopped(drive):
 def test_a_graph_watched_inside_a_node_pauses_the_graph_around_it():
     inner = graph(ask=lambda state: {"log": [interrupt("really?")]}).compile()
     seen = Seen()
-    outer = graph(a=lambda state: watch(inner, {"log": []}, view=seen)).compile(checkpointer=InMemorySaver())
+    outer = graph(a=lambda state: watch(inner, {"log": []}, view=seen)).compile(InMemorySaver())
     assert outer.invoke(EMPTY, CONFIG)["__interrupt__"][0].value == "really?"
     assert seen.progress.state == "paused" and seen.progress.notes() == ["ask asks: really?"]
     assert outer.invoke(Command(resume="yes"), CONFIG) == {"log": ["yes"]}
@@ -270,7 +270,7 @@ def test_a_resume_distinguishes_restored_tasks_from_those_it_runs(drive):
 
     builder = graph_of(Log, "S>plan", charge=charge)
     builder.add_conditional_edges("plan", lambda s: [Send("charge", {"log": [str(n)]}) for n in range(3)], ["charge"])
-    app = builder.compile(checkpointer=InMemorySaver())
+    app = builder.compile(InMemorySaver())
     with pytest.raises(ValueError, match="declined"):
         shown(drive, app, {"log": []}, CONFIG)
     failing.clear()
@@ -284,7 +284,7 @@ def test_a_resume_distinguishes_restored_tasks_from_those_it_runs(drive):
 
 
 def test_a_new_input_starts_with_all_nodes_waiting(drive):
-    app = graph("a").compile(checkpointer=InMemorySaver())
+    app = graph("a").compile(InMemorySaver())
     app.invoke(EMPTY, CONFIG)
     assert shown(drive, app, {"log": []}, CONFIG)[1].marks[0] == {"a": ("waiting", "")}
 
@@ -301,9 +301,9 @@ NESTINGS = [(None, None), (True, None), (None, True), (True, True)]
 
 @pytest.mark.parametrize(("outer", "inner"), NESTINGS, ids=str)
 def test_nested_tasks_are_shown_in_their_place_whatever_keeps_their_history(drive, outer, inner):
-    leaf = graph("leaf").compile(checkpointer=inner)
-    middle = graph(middle=leaf).compile(checkpointer=outer)
-    app = graph(top=middle).compile(checkpointer=InMemorySaver())
+    leaf = graph("leaf").compile(inner)
+    middle = graph(middle=leaf).compile(outer)
+    app = graph(top=middle).compile(InMemorySaver())
     result, seen = shown(drive, app, {"log": []}, CONFIG, xray=True)
     assert result == {"log": ["leaf"]}
     assert seen.states == {"top": "done", "top:middle": "done", "top:middle:leaf": "done"}
@@ -340,7 +340,7 @@ def test_graphs_run_by_a_function_are_shown_once_known():
 
 def test_a_breakpoint_inside_marks_the_node_around_it_too(drive):
     inner = graph("x", "y").compile(interrupt_before=["y"])
-    app = graph(sub=inner).compile(checkpointer=InMemorySaver())
+    app = graph(sub=inner).compile(InMemorySaver())
     _, seen = shown(drive, app, {"log": []}, CONFIG, xray=True)
     assert seen.states == {"sub": "paused", "sub:x": "done", "sub:y": "paused"}
     assert seen.progress.state == "paused"
@@ -552,7 +552,7 @@ def test_a_batch_of_graphs_with_graphs_inside_counts_its_inputs_only(drive, seen
 
 
 def test_the_questions_of_a_batch_are_shown(drive, seen):
-    app = graph(a=lambda state: {"log": [interrupt("ok?")]}).compile(checkpointer=InMemorySaver())
+    app = graph(a=lambda state: {"log": [interrupt("ok?")]}).compile(InMemorySaver())
     drive.batch(app, [{"log": []}] * 2, [thread_config(str(n)) for n in range(2)], progress=True)
     assert seen.headlines[-1].startswith("paused · 2 of 2 inputs · 2 questions · ")
 

@@ -40,7 +40,7 @@ def hostile():
     graph.add_node("bad", failing)
     name = HOSTILE.replace(":", "").replace("|", "").replace("\x00", "")
     graph.add_edge(START, name).add_edge(name, "ask").add_edge(name, "bad")
-    app = graph.compile(checkpointer=InMemorySaver(), name=HOSTILE)
+    app = graph.compile(InMemorySaver(), name=HOSTILE)
     thread = {"configurable": {"thread_id": "<b>\u202e\"'&"}, "metadata": {"who": "<script>alert(1)</script>"}}
     with pytest.raises(ValueError, match="onerror"):
         app.invoke(EMPTY, thread)
@@ -187,7 +187,7 @@ def test_objects_with_broken_methods_do_not_break_a_report():
         values = {**found.checkpoint["channel_values"], "count": Broken()}
         return found._replace(checkpoint={**found.checkpoint, "channel_values": values})
 
-    app = chain_of(threads.Log, a=threads.note("a")).compile(checkpointer=Live())
+    app = chain_of(threads.Log, a=threads.note("a")).compile(Live())
     app.invoke(EMPTY, CONFIG)
     assert "<Broken>" in gather(app, CONFIG).values
 

@@ -1,7 +1,5 @@
 """A thread read in pages has the content of the whole report, and costs in proportion to what is shown."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

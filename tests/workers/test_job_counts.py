@@ -391,7 +391,7 @@ def test_a_job_with_only_its_input_stored_gets_the_same_idempotency_keys(postgre
     config = {"configurable": {"thread_id": "t"}, "run_id": "r"}
     with WorkerSaver.from_conn_string(postgres) as saver:
         saver.setup()
-        graph = builder.compile(checkpointer=saver)
+        graph = builder.compile(saver)
         with saver.running(job, trusted=False), monkeypatch.context() as patch:
             patch.setattr(journal.HELD, "submit", store_the_input)
             patch.setattr(WorkerSaver, "commit", die)
@@ -419,7 +419,7 @@ def test_an_effect_of_a_job_s_first_node_is_recorded_though_its_checkpoint_was_d
     config = {"configurable": {"thread_id": "t"}, "run_id": "r"}
     with WorkerSaver.from_conn_string(postgres) as saver:
         saver.setup()
-        graph = builder.compile(checkpointer=saver)
+        graph = builder.compile(saver)
         with saver.running(job, trusted=False), pytest.raises(ConnectionError):
             graph.invoke(EMPTY, config)
         with saver.running(job, trusted=False):

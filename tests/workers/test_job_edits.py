@@ -27,7 +27,7 @@ class World:
     def __init__(self):
         self.ahead = []
         self.naps = False
-        self.app = chain_of(Log, first=self.first, second=self.second).compile(checkpointer=InMemorySaver())
+        self.app = chain_of(Log, first=self.first, second=self.second).compile(InMemorySaver())
         self.app.invoke({"log": ["past"]}, CONFIG)
         self.runner = JobRunner(self.app, FORM, lambda job, task: None)
 

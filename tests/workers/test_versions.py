@@ -2,8 +2,6 @@
 shared out, and what nobody serves is told.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 

@@ -60,7 +60,7 @@ class Says:
 
 
 def build(node, saver=None, **options):
-    return StateGraph(State).add_node("say", node, **options).add_edge(START, "say").compile(checkpointer=saver)
+    return StateGraph(State).add_node("say", node, **options).add_edge(START, "say").compile(saver)
 
 
 def read_slowly(app, says: Says, is_async, mode="custom", **options):

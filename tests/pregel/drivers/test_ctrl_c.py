@@ -35,7 +35,7 @@ def app():
         graph = StateGraph(Log)
         for before, name in ((START, "a"), ("a", "b"), ("b", "c")):
             graph.add_node(name, lambda state, name=name: {"log": [name]}).add_edge(before, name)
-        yield graph.compile(checkpointer=saver)
+        yield graph.compile(saver)
 
 
 def once(method, number, *, after):
@@ -112,7 +112,7 @@ def test_what_stops_a_save_in_the_background_is_raised_by_the_run_alone(
         return {"log": ["b"]}
 
     with Saver.from_conn_string(":memory:", synchronous="off") as saver:
-        app = graph_of(Log, "S>a>b", a=lambda state: {"log": ["a"]}, b=waits).compile(checkpointer=saver)
+        app = graph_of(Log, "S>a>b", a=lambda state: {"log": ["a"]}, b=waits).compile(saver)
         with pytest.raises(Stop):
             drive.invoke(app, {"log": ["in"]}, CONFIG, durability="async")
     assert not printed
@@ -240,13 +240,13 @@ def side_by_side():
     graph = StateGraph(Log)
     for name in "abc":
         graph.add_node(name, lambda state, name=name: {"log": [name]}).add_edge(START, name)
-    return graph.compile(checkpointer=InMemorySaver()), ["a", "b", "c"], False
+    return graph.compile(InMemorySaver()), ["a", "b", "c"], False
 
 
 def beside_a_handler():
     graph = graph_of(Log, "S>a")
     graph.add_node("b", fail, error_handler=lambda state: {"log": ["handled"]}).add_edge(START, "b")
-    return graph.compile(checkpointer=InMemorySaver()), ["a", "handled"], False
+    return graph.compile(InMemorySaver()), ["a", "handled"], False
 
 
 def resumed_beside_what_finished():
@@ -255,7 +255,7 @@ def resumed_beside_what_finished():
     def b(state):
         return fail(state) if failing.pop() else {"log": ["b"]}
 
-    app = graph_of(Log, "S>a S>b", a=lambda state: {"log": ["a"]}, b=b).compile(checkpointer=InMemorySaver())
+    app = graph_of(Log, "S>a S>b", a=lambda state: {"log": ["a"]}, b=b).compile(InMemorySaver())
     with pytest.raises(ValueError, match="failed"):
         failing.append(True), app.invoke(EMPTY, CONFIG)
     failing[:] = [False] * 3
@@ -307,7 +307,7 @@ def test_who_is_recorded_as_the_winner_of_a_race_stays_it_after_ctrl_c(names):
 
     graph = StateGraph(Named).add_node(racer)
     graph.add_conditional_edges(START, lambda state: [Send("racer", {"name": name}, race="r") for name in names], ["racer"])
-    app = graph.compile(checkpointer=Cut())
+    app = graph.compile(Cut())
     with pytest.raises(KeyboardInterrupt):
         app.invoke(EMPTY, CONFIG, durability="sync")  # so that it is this thread that stores
     state = app.get_state(CONFIG)

@@ -51,7 +51,7 @@ def test_a_resume_by_a_freshly_compiled_graph_finds_it(drive, effects, durabilit
     def app():
         if not is_nested:
             return app_of(drive, effects, body)
-        return chain_of(Log, inner=one_node(drive, body, None, effects.method)).compile(checkpointer=effects.saver)
+        return chain_of(Log, inner=one_node(drive, body, None, effects.method)).compile(effects.saver)
 
     asked = drive.invoke(app(), {}, CONFIG, durability=durability)
     assert asked["__interrupt__"][0].value == "content?"
@@ -110,7 +110,7 @@ def test_a_plain_function_of_an_async_run(effects):
     def node(state, runtime: Runtime):
         return {"log": [getattr(runtime, effects.method)("pay", effects.pay), interrupt("content?")]}
 
-    app = chain_of(Log, pay=node).compile(checkpointer=effects.saver)
+    app = chain_of(Log, pay=node).compile(effects.saver)
     asyncio.run(app.ainvoke({}, CONFIG))
     assert asyncio.run(app.ainvoke(Command(resume="yes"), CONFIG)) == {"log": ["receipt 1", "yes"]}
     assert effects.calls == effects.rows() == ["book"]
@@ -194,7 +194,7 @@ def test_in_a_coroutine_it_says_what_to_await(effects):
     async def node(state, runtime: Runtime):
         getattr(runtime, effects.method)("k", effects.pay)
 
-    app = chain_of(Log, pay=node).compile(checkpointer=effects.saver)
+    app = chain_of(Log, pay=node).compile(effects.saver)
     with pytest.raises(RuntimeError, match=rf"await runtime.a{effects.method}\(...\) there"):
         asyncio.run(app.ainvoke({}, CONFIG))
     assert effects.calls == []

@@ -1,7 +1,5 @@
 """Everything that a run stores passes one lane, in order: checkpoints, what tasks leave, results of `@task` calls."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import threading

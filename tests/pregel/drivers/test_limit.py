@@ -169,7 +169,7 @@ def test_slots_are_released_after_failures_interrupts_and_cancellations(drive):
 
     builder = StateGraph(State).add_node("work", work, limit=shared)
     builder.add_conditional_edges(START, lambda state: [Send("work", {"number": n}) for n in state["log"]], ["work"])
-    app = builder.compile(checkpointer=InMemorySaver())
+    app = builder.compile(InMemorySaver())
     with pytest.raises(ConnectionError):
         drive.invoke(app, {"log": [0, 1, 2]}, CONFIG)
     other = thread_config("u")
@@ -311,7 +311,7 @@ def test_an_answer_needs_a_place_again(drive):
         StateGraph(State)
         .add_node("ask", lambda state: {"log": [interrupt("?")]}, limit=shared)
         .add_edge(START, "ask")
-        .compile(checkpointer=InMemorySaver())
+        .compile(InMemorySaver())
     )
     thread.invoke({})
     assert shared._taken == 0

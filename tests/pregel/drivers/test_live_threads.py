@@ -43,7 +43,7 @@ def loop(saver, steps=STEPS, inside=None):
     return (
         chain_of(Count, tick=tick)
         .add_conditional_edges("tick", lambda state: "tick" if state["n"] < steps else END, ["tick", END])
-        .compile(checkpointer=saver)
+        .compile(saver)
     )
 
 

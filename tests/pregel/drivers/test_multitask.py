@@ -134,7 +134,7 @@ async def test_rollback_cancels_a_coroutine_at_once(saver):
             await never.wait()
         return {"log": ["done"]}
 
-    app = chain_of(Log, a=node).compile(checkpointer=saver)
+    app = chain_of(Log, a=node).compile(saver)
     live = asyncio.create_task(app.ainvoke({"log": ["hold"]}, CONFIG))
     await reached.wait()
     end = await app.ainvoke({"log": ["new"]}, CONFIG, multitask="rollback")
@@ -153,7 +153,7 @@ async def test_two_rollbacks_at_once_cancel_it_once():
             await asyncio.Event().wait()
         return {"log": ["done"]}
 
-    app = chain_of(Log, a=node).compile(checkpointer=InMemorySaver())
+    app = chain_of(Log, a=node).compile(InMemorySaver())
     live = asyncio.create_task(app.ainvoke({"log": ["hold"]}, CONFIG))
     await reached.wait()
     late = [app.ainvoke({"log": [word]}, CONFIG, multitask="rollback") for word in ("one", "two")]
@@ -169,7 +169,7 @@ async def test_a_call_that_was_cancelled_by_its_caller_stays_cancelled():
         reached.set()
         await asyncio.Event().wait()
 
-    app = chain_of(Log, a=node).compile(checkpointer=InMemorySaver())
+    app = chain_of(Log, a=node).compile(InMemorySaver())
     live = asyncio.create_task(app.ainvoke(EMPTY, CONFIG))
     await reached.wait()
     live.cancel()
@@ -267,7 +267,7 @@ def test_a_node_does_not_wait_for_its_own_run(drive, how):
             seen.append(str(error))
         return {"log": ["a"]}
 
-    app = chain_of(Log, a=node).compile(checkpointer=saver)
+    app = chain_of(Log, a=node).compile(saver)
     assert drive.invoke(app, EMPTY, CONFIG) == {"log": ["a"]}
     assert "it would wait for itself" in seen[0]
 

@@ -78,7 +78,7 @@ def test_an_attempt_that_was_given_up_has_no_further_effects(saver):
     second = threading.Event()
     again = RetryPolicy(max_attempts=2, initial_interval=0)
     builder = StateGraph(Log).add_node("pay", slow, timeout=0.2, retry_policy=again).add_edge(START, "pay")
-    app = builder.compile(checkpointer=saver)
+    app = builder.compile(saver)
     try:
         app.invoke({}, CONFIG)
     except TimeoutError:
@@ -231,6 +231,6 @@ def test_side_by_side_in_one_node(saver):
         return {"log": got}
 
     builder = StateGraph(Log).add_node("pay", node, retry_policy=AGAIN).add_edge(START, "pay")
-    got = asyncio.run(builder.compile(checkpointer=saver).ainvoke({}, CONFIG))
+    got = asyncio.run(builder.compile(saver).ainvoke({}, CONFIG))
     assert got == {"log": ["receipt 1", "receipt 2", "receipt 3"]}
     assert till.calls == ["a", "b", "c"]

@@ -99,7 +99,7 @@ def test_a_budget_of_a_node_goes_on_under_its_new_name(local_saver, apply):
 
 
 def test_a_call_may_have_a_budget(drive, local_saver):
-    app = chain_of(Log, a=spending(drive, 1), b=spending(drive, 1)).compile(checkpointer=local_saver)
+    app = chain_of(Log, a=spending(drive, 1), b=spending(drive, 1)).compile(local_saver)
     drive.invoke(app, EMPTY, CONFIG, budget=Budget(usd=2))
     drive.invoke(app, EMPTY, CONFIG, budget=Budget(usd=2))  # each call has its own
     with pytest.raises(BudgetExceededError):
@@ -148,7 +148,7 @@ def test_budgets_with_equal_limits_ask_one_after_the_other(drive, store, nested)
         graph, budgets = chain_of(Log, graph=graph.compile(budget=Budget(usd=0, on_empty="ask"))), Budget(usd=0, on_empty="ask")
     else:
         budgets = [Budget(usd=0, per=per, on_empty="ask") for per in ("user", "team")]
-    app = graph.compile(checkpointer=InMemorySaver(), store=store, budget=budgets)
+    app = graph.compile(InMemorySaver(), store=store, budget=budgets)
     config = thread_config(user="7", team="7")
     assert len(drive.invoke(app, EMPTY, config)["__interrupt__"]) == 1
     assert len(drive.invoke(app, Command(resume=2.0), config)["__interrupt__"]) == 1
@@ -161,7 +161,7 @@ def test_several_budgets_of_a_user_count_each_call_once(drive, store, nested):
     graph = chain_of(Log, a=spending(drive, 1))
     if nested:
         graph = chain_of(Log, graph=graph.compile(budget=first))
-    app = graph.compile(checkpointer=InMemorySaver(), store=store, budget=[second] if nested else [first, second])
+    app = graph.compile(InMemorySaver(), store=store, budget=[second] if nested else [first, second])
     for thread in "123":
         assert "__interrupt__" not in drive.invoke(app, EMPTY, user("ann", thread))
     [question] = drive.invoke(app, EMPTY, user("ann", "4"))["__interrupt__"]
@@ -173,7 +173,7 @@ def test_several_budgets_of_a_user_count_each_call_once(drive, store, nested):
 
 def test_a_budget_of_a_user_may_begin_with_nothing(drive, store):
     budget = Budget(calls=0, per="user", on_empty="ask")
-    app = chain_of(Log, a=spending(drive, 1)).compile(checkpointer=InMemorySaver(), store=store, budget=budget)
+    app = chain_of(Log, a=spending(drive, 1)).compile(InMemorySaver(), store=store, budget=budget)
     assert "__interrupt__" in drive.invoke(app, EMPTY, user("ann", "1"))
     for without_end in "inf", float("nan"):  # which no store could keep: the question stays open
         with pytest.raises(ValueError, match="Input should be a finite number"):
@@ -192,7 +192,7 @@ def test_calls_of_a_user_are_never_more_than_the_limit(store):
 
     graph = StateGraph(Log).add_node("call", call)
     graph.add_conditional_edges(START, lambda state: [Send("call", {})] * 4, ["call"])
-    app = graph.compile(checkpointer=InMemorySaver(), store=store, budget=Budget(calls=20, per="user"), on_failure="finish")
+    app = graph.compile(InMemorySaver(), store=store, budget=Budget(calls=20, per="user"), on_failure="finish")
     failed = []
 
     def run(thread):
@@ -215,7 +215,7 @@ def test_a_thread_counts_its_calls_beside_those_that_the_budget_of_a_user_has_re
     saver, made = InMemorySaver(), 0
     for limit in (3, 5, 8):
         budget = [Budget(usd=100), Budget(calls=limit, per="user")]
-        app = graph.compile(checkpointer=saver, store=store, budget=budget, on_failure="finish")
+        app = graph.compile(saver, store=store, budget=budget, on_failure="finish")
         try:
             drive.invoke(app, None if made else {"log": []}, user("ann", "1"))
         except BudgetExceededError:
@@ -227,10 +227,10 @@ def test_a_thread_counts_its_calls_beside_those_that_the_budget_of_a_user_has_re
 
 def test_a_budget_of_a_user_needs_a_user_and_a_store():
     graph = chain_of(Log, a=lambda state, runtime: runtime.spend(usd=1))
-    app = graph.compile(checkpointer=InMemorySaver(), store=InMemoryStore(), budget=Budget(usd=1, per="user"))
+    app = graph.compile(InMemorySaver(), store=InMemoryStore(), budget=Budget(usd=1, per="user"))
     with pytest.raises(ValueError, match=r"needs a value of 'user' in config\['configurable'\]"):
         app.invoke(EMPTY, CONFIG)
-    app = graph.compile(checkpointer=InMemorySaver(), budget=Budget(usd=1, per="user"))
+    app = graph.compile(InMemorySaver(), budget=Budget(usd=1, per="user"))
     with pytest.raises(ValueError, match="needs a store"):
         app.invoke(EMPTY, user("ann", "1"))
     with pytest.raises(ValueError, match="takes no node="):

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 from kit.crash_points import Death, Died, dying
-from kit.drive import Drive
+from kit.drive import Drive, each_schedule
 from kit.graphs import EMPTY, Log, chain_of, graph_of, thread_config
 
 from stategraph import (
@@ -77,7 +77,7 @@ def chain(nodes, saver, *budgets: Budget, **options):
     for number, node in enumerate(nodes):
         graph.add_node(f"n{number}", node, retry_policy=RetryPolicy(initial_interval=0))
         graph.add_edge(START if number == 0 else f"n{number - 1}", f"n{number}")
-    return graph.compile(checkpointer=saver, budget=budgets, **options)
+    return graph.compile(saver, budget=budgets, **options)
 
 
 def test_models_spend_by_their_usage_and_the_table_of_prices(drive, saver):
@@ -280,7 +280,7 @@ def test_eight_branches_side_by_side_overshoot_by_at_most_one_call_each(drive, s
     node = asking(drive, model)
     graph = StateGraph(Log).add_node("ask", node)
     graph.add_conditional_edges(START, lambda state: [Send("ask", {})] * 8, ["ask"])
-    app = graph.compile(checkpointer=saver, budget=Budget(tokens=5, calls=9))
+    app = graph.compile(saver, budget=Budget(tokens=5, calls=9))
     drive.invoke(app, EMPTY, CONFIG)
     spent = drive.call(app, "get_spent", CONFIG)
     assert (spent["calls"], spent["tokens"]) == (8, 40)  # reserved = settled
@@ -294,11 +294,11 @@ def test_calls_are_reserved_before_they_begin(saver):
     model = Model()
     graph = StateGraph(Log).add_node("ask", lambda state: {"log": [call_model(model, [])]})
     graph.add_conditional_edges(START, lambda state: [Send("ask", {})] * 8, ["ask"])
-    app = graph.compile(checkpointer=saver, budget=Budget(calls=5), on_failure="finish")
+    app = graph.compile(saver, budget=Budget(calls=5), on_failure="finish")
     with pytest.raises(BudgetExceededError):
         app.invoke(EMPTY, CONFIG)
     assert model.calls == 5
-    app = graph.compile(checkpointer=saver, budget=Budget(calls=8))
+    app = graph.compile(saver, budget=Budget(calls=8))
     assert len(app.invoke(None, CONFIG)["log"]) == 8 == model.calls
 
 
@@ -315,10 +315,10 @@ def test_nested_graphs_and_tasks_draw_on_the_budgets_around_them(drive, saver):
         return inner.invoke(EMPTY)
 
     graph = StateGraph(Log).add_node("outer", outer).add_node("inner", inner)
-    app = graph.add_edge(START, "outer").add_edge("outer", "inner").compile(checkpointer=saver, budget=Budget(calls=9))
+    app = graph.add_edge(START, "outer").add_edge("outer", "inner").compile(saver, budget=Budget(calls=9))
     if drive.is_async:
         graph = graph_of(Log, "S>a", a=inner, inner=inner)
-        app = graph.add_edge("a", "inner").compile(checkpointer=saver, budget=Budget(calls=9))
+        app = graph.add_edge("a", "inner").compile(saver, budget=Budget(calls=9))
     drive.invoke(app, EMPTY, CONFIG)
     assert drive.call(app, "get_spent", CONFIG)["calls"] == model.calls == (4 if drive.is_async else 5)
 
@@ -339,7 +339,7 @@ def test_nothing_is_recorded_beside_a_checkpoint_that_is_not_stored_yet(tmp_path
             return record(where, expected, records)
 
         saver.commit, saver.record = committing, recording
-        app = graph.compile(checkpointer=saver, schedule="ready", budget=Budget(calls=100))
+        app = graph.compile(saver, schedule="ready", budget=Budget(calls=100))
         asyncio.run(app.ainvoke(EMPTY, CONFIG, durability="async"))
     assert known
     assert not early
@@ -397,7 +397,7 @@ def test_what_is_spent_while_a_step_ends_is_counted_after_a_crash(tmp_path, monk
         assert app.get_spent(CONFIG)["calls"] == model.calls == 2
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 @pytest.mark.parametrize("at", ["before", "during", "while a step is stored"])
 def test_what_is_spent_after_a_task_has_ended_is_counted(saver, monkeypatch, schedule, at):
     """A node has left a thread behind, which calls a model; the last node fails, so that none stores the total."""
@@ -440,7 +440,7 @@ def test_what_is_spent_after_a_task_has_ended_is_counted(saver, monkeypatch, sch
 
     monkeypatch.setattr(CommitBuilder, "build", building)
     graph = graph_of(Log, "S>a>b>last", a=a, b=lambda state: begun.set(), last=last)
-    app = graph.compile(checkpointer=saver, schedule=schedule, budget=Budget(calls=9))
+    app = graph.compile(saver, schedule=schedule, budget=Budget(calls=9))
     with pytest.raises(ValueError):
         app.invoke(EMPTY, CONFIG)
     spent = app.get_spent(CONFIG)
@@ -471,7 +471,7 @@ EDITS = {
 
 
 @pytest.mark.parametrize("edit", EDITS)
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 @pytest.mark.parametrize("nested", [False, True])
 def test_no_edit_takes_back_what_was_spent(drive, saver, edit, schedule, nested):
     """Nor does an undo: what models were paid stays paid."""
@@ -578,7 +578,7 @@ def test_a_task_counts_with_those_that_start_while_it_runs(drive, saver, limit):
         followed.set()
 
     graph = graph_of(Log, "S>long>E S>short>more>last>E", long=long, short=short, more=more, last=last)
-    app = graph.compile(checkpointer=saver, schedule="ready", budget=Budget(usd=limit))
+    app = graph.compile(saver, schedule="ready", budget=Budget(usd=limit))
     if limit == 20:
         with pytest.raises(BudgetExceededError, match="'long'.* 20 of 20 usd"):
             drive.invoke(app, EMPTY, CONFIG)
@@ -595,7 +595,7 @@ def test_a_loop_of_an_agent_ends_at_its_budget(saver):
 
     graph = chain_of(Log, ask=ask)
     graph.add_conditional_edges("ask", lambda state: "ask" if len(state["log"]) < 100 else END, ["ask", END])
-    app = graph.compile(checkpointer=saver, budget=Budget(tokens=50))
+    app = graph.compile(saver, budget=Budget(tokens=50))
     with pytest.raises(BudgetExceededError, match="50 of 50 tokens"):
         app.invoke(EMPTY, CONFIG)
     assert model.calls == 10

@@ -60,7 +60,7 @@ def faults():
 
         graph = graph_of(MessagesState, "a>b", a=ask, b=ask)
         graph.add_conditional_edges(START, lambda state: [Send("a", {})] * 2, ["a"])
-        app = graph.compile(checkpointer=saver, budget=Budget(calls=100), schedule=schedule)
+        app = graph.compile(saver, budget=Budget(calls=100), schedule=schedule)
         with dying(saver, Death(at, stores_first=stores_first)):
             try:
                 app.invoke({"messages": []}, CONFIG)
@@ -90,7 +90,7 @@ def find_twice_counted():
         raise ValueError
 
     graph = graph_of(MessagesState, "S>quick>after S>slow", quick=quick, slow=slow, after=lambda state: ended.set())
-    app = graph.compile(checkpointer=saver, budget=Budget(calls=100), schedule="ready")
+    app = graph.compile(saver, budget=Budget(calls=100), schedule="ready")
     with pytest.raises(ValueError):
         app.invoke({"messages": []}, CONFIG)
     spent = app.get_spent(CONFIG)["calls"]

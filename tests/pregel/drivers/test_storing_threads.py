@@ -27,7 +27,7 @@ def fan_out(path, sends, last):
     graph = graph_of(Outside, "inner>E", inner=inner.compile())
     graph.add_conditional_edges(START, lambda state: [Send("inner", {"n": n}) for n in range(state["sends"])], ["inner"])
     with SqliteSaver.from_conn_string(str(path / "threads.db")) as saver:
-        app = graph.compile(checkpointer=saver)
+        app = graph.compile(saver)
         return app.invoke({"sends": sends, "items": []}, thread_config("1"))["items"]
 
 

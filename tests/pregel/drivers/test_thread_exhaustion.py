@@ -27,7 +27,7 @@ def spread(state):
 
 def build(saver=None):
     graph = StateGraph(State).add_node("work", lambda n: {"done": [n]})
-    return graph.add_conditional_edges(START, spread, ["work"]).compile(checkpointer=saver)
+    return graph.add_conditional_edges(START, spread, ["work"]).compile(saver)
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 leaks.
 """
 
-from __future__ import annotations
-
 import asyncio
 import operator
 import threading

@@ -422,7 +422,7 @@ def test_siblings_of_a_sync_node_that_is_abandoned_are_kept(drive, gate):
         return {"log": ["quick"]}
 
     graph = StateGraph(State).add_node(slow, timeout=SHORT).add_node(quick)
-    thread = drive.on(graph.add_edge(START, "slow").add_edge(START, "quick").compile(checkpointer=saver))
+    thread = drive.on(graph.add_edge(START, "slow").add_edge(START, "quick").compile(saver))
     with pytest.raises(NodeTimeoutError):
         thread.invoke({"n": 1})
     gate.open()

@@ -58,7 +58,7 @@ def counting(clock: Clock, steps=WORK, saver=None):
         return "count" if state["count"] < steps else END
 
     return (
-        chain_of(State, count=count).add_conditional_edges("count", route, ["count", END]).compile(checkpointer=saver)
+        chain_of(State, count=count).add_conditional_edges("count", route, ["count", END]).compile(saver)
     )
 
 

@@ -64,7 +64,7 @@ def test_several_in_one_node_and_siblings_side_by_side(drive, bank):
     builder = StateGraph(Log)
     for name in "abc":
         builder.add_node(name, node_of(name)).add_edge(START, name)
-    app = builder.compile(checkpointer=bank.saver)
+    app = builder.compile(bank.saver)
     assert drive.invoke(app, {}, CONFIG) == {"log": ["a", "b", "c"]}
     assert bank.rows() == [f"{name}{number}" for name in "abc" for number in range(3)]
 
@@ -90,7 +90,7 @@ def test_an_attempt_that_was_given_up_in_it_is_waited_for(bank):
     policy = RetryPolicy(max_attempts=2, initial_interval=0)
     builder = StateGraph(Log).add_node("pay", node, timeout=0.5, retry_policy=policy).add_edge(START, "pay")
     try:
-        builder.compile(checkpointer=bank.saver).invoke({}, CONFIG)
+        builder.compile(bank.saver).invoke({}, CONFIG)
     except TimeoutError:
         pass  # the second attempt may be too slow, too; what was written is what counts
     assert bank.calls == bank.rows() == ["book"]
@@ -294,7 +294,7 @@ def test_no_isolation_but_one(file):
     def node(state, runtime: Runtime):
         return {"log": [runtime.transaction("k", file.pay, isolation="repeatable read")]}
 
-    app = chain_of(Log, pay=node).compile(checkpointer=file.saver)
+    app = chain_of(Log, pay=node).compile(file.saver)
     with pytest.raises(ValueError, match="isolation must be 'serializable' on SQLite"):
         app.invoke({}, CONFIG)
 
@@ -315,8 +315,8 @@ def test_others_of_the_file_wait(file):
     def node(state, runtime: Runtime):
         runtime.transaction("k", slow)
 
-    first = chain_of(Log, pay=node).compile(checkpointer=file.saver)
-    second = chain_of(Log, b=plain).compile(checkpointer=file.saver)
+    first = chain_of(Log, pay=node).compile(file.saver)
+    second = chain_of(Log, b=plain).compile(file.saver)
 
     def other():
         assert inside.wait(10)
@@ -444,7 +444,7 @@ def test_elsewhere_no_commit_of_the_thread_waits(file, tmp_path):
     def node(state, runtime: Runtime):
         return {"log": [runtime.transaction("k", slow, on=bank.connect)]}
 
-    app = chain_of(Log, pay=node).compile(checkpointer=file.saver)
+    app = chain_of(Log, pay=node).compile(file.saver)
     assert app.invoke({}, CONFIG) == {"log": ["receipt 1"]}
 
 
@@ -560,7 +560,7 @@ def isolated(drive, saver, function, isolation, **options):
     async def anode(state, runtime: Runtime):
         return {"log": [await runtime.atransaction("k", function, isolation=isolation, **options)]}
 
-    return drive.invoke(chain_of(Log, pay=anode if drive.is_async else node).compile(checkpointer=saver), {}, CONFIG)
+    return drive.invoke(chain_of(Log, pay=anode if drive.is_async else node).compile(saver), {}, CONFIG)
 
 
 @pytest.mark.parametrize("isolation", [None, "read committed", "repeatable read", "serializable"])

@@ -41,7 +41,7 @@ def doing(item):
 
 
 def trip(saver, **options):
-    return chain_of(Log, a=doing("a"), b=doing("b"), c=doing("c")).compile(checkpointer=saver, **options)
+    return chain_of(Log, a=doing("a"), b=doing("b"), c=doing("c")).compile(saver, **options)
 
 
 def test_undo_takes_back_all_since_the_input_last_first():
@@ -85,7 +85,7 @@ def test_undo_includes_what_a_task_has_done_that_failed():
         runtime.once("do", do, "b", undo=cancel)
         raise ValueError("no")
 
-    app = chain_of(Log, a=doing("a"), b=fails).compile(checkpointer=InMemorySaver())
+    app = chain_of(Log, a=doing("a"), b=fails).compile(InMemorySaver())
     with pytest.raises(ValueError, match="no"):
         app.invoke(EMPTY, CONFIG)
     app.undo(CONFIG)
@@ -99,7 +99,7 @@ def test_a_call_that_raised_is_not_undone():
     def fails(state, runtime: Runtime):
         runtime.once("do", refuse, "b", undo=cancel)
 
-    app = chain_of(Log, a=doing("a"), b=fails).compile(checkpointer=InMemorySaver())
+    app = chain_of(Log, a=doing("a"), b=fails).compile(InMemorySaver())
     with pytest.raises(ValueError, match="sold out"):
         app.invoke(EMPTY, CONFIG)
     app.undo(CONFIG)
@@ -118,7 +118,7 @@ def test_an_undo_that_fails_for_good_asks(decisions):
     def step(state, runtime: Runtime):
         runtime.once("do", do, "b", undo=fail_to_cancel)
 
-    app = chain_of(Log, a=doing("a"), b=step).compile(checkpointer=InMemorySaver())
+    app = chain_of(Log, a=doing("a"), b=step).compile(InMemorySaver())
     app.invoke(EMPTY, CONFIG)
     state = app.undo(CONFIG)
     for decision in decisions:
@@ -207,7 +207,7 @@ def test_the_order_of_undo_depends_on_no_clock(monkeypatch):
     for at in range(1, 100):
         DONE.clear()
         saver = InMemorySaver()
-        app = chain_of(Log, a=buying(0), b=step).compile(checkpointer=saver)
+        app = chain_of(Log, a=buying(0), b=step).compile(saver)
         with killing(saver, at, stores_first=at % 2 == 0) as made, suppress(Killed):
             app.invoke(EMPTY, CONFIG)
         monkeypatch.setattr(undo, "_numbers", count())
@@ -250,7 +250,7 @@ def test_undo_reads_no_more_than_it_goes_back(drive):
     def read(inputs, back):
         saver = CountingSaver()
         inner = chain_of(Log, x=just("x"), y=just("y")).compile()
-        app = chain_of(Log, a=just("a"), inner=inner).compile(checkpointer=saver)
+        app = chain_of(Log, a=just("a"), inner=inner).compile(saver)
         for _ in range(inputs):
             drive.invoke(app, EMPTY, CONFIG)
         starts = [each for each in app.get_state_history(CONFIG) if each.metadata["source"] == "input"]
@@ -281,7 +281,7 @@ def test_how_often_a_call_is_recorded(name, doing, undoing):
                 runtime.once(f"{n}", do, f"{n}", **options) if kind == "once" else function(f"{n}")
 
         saver = InMemorySaver()
-        app = chain_of(Log, a=step).compile(checkpointer=saver)
+        app = chain_of(Log, a=step).compile(saver)
         with killing(saver, 10_000, stores_first=True) as made:
             app.invoke(EMPTY, CONFIG)
             done = len(made)

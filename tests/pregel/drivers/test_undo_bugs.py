@@ -112,7 +112,7 @@ def one_run(at, *, stores_first):
     DONE.clear()
     saver = InMemorySaver()
     inner = chain_of(Log, x=buying("x")).compile()
-    app = chain_of(Log, a=buying("a"), inner=inner, b=buying("b")).compile(checkpointer=saver)
+    app = chain_of(Log, a=buying("a"), inner=inner, b=buying("b")).compile(saver)
     with killing(saver, at, stores_first=stores_first) as made, suppress(Killed):
         app.invoke(EMPTY, CONFIG)
         app.undo(CONFIG)

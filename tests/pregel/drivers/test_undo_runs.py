@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from kit.drive import each_schedule
 from kit.graphs import CONFIG, EMPTY, Log, chain_of, graph_of, thread_config
 
 from stategraph import (
@@ -94,7 +95,7 @@ def failing(state: Log):
 
 
 def test_a_node_undoes_its_run(drive):
-    app = chain_of(Log, a=buying("a", "b"), c=undoing).compile(checkpointer=InMemorySaver())
+    app = chain_of(Log, a=buying("a", "b"), c=undoing).compile(InMemorySaver())
     assert drive.invoke(app, {"log": ["given"]}, CONFIG) == {"log": []}
     assert DONE == ["buy a", "buy b", "cancel b", "cancel a"]
     state = app.get_state(CONFIG)
@@ -102,7 +103,7 @@ def test_a_node_undoes_its_run(drive):
 
 
 def test_a_failure_undoes_its_run_and_is_raised(drive):
-    app = chain_of(Log, a=buying("a"), c=failing).compile(checkpointer=InMemorySaver(), on_failure="undo")
+    app = chain_of(Log, a=buying("a"), c=failing).compile(InMemorySaver(), on_failure="undo")
     with pytest.raises(ValueError, match="no"):
         drive.invoke(app, EMPTY, CONFIG)
     assert DONE == ["buy a", "cancel a"]
@@ -131,7 +132,7 @@ def asking_buyer(local_saver):
                 interrupt(item)
         return {"log": ["bought"]}
 
-    return chain_of(Log, step=step).compile(checkpointer=local_saver)
+    return chain_of(Log, step=step).compile(local_saver)
 
 
 def test_what_is_done_until_the_undo_stops_the_thread_is_undone_too(drive, asking_buyer, monkeypatch):
@@ -151,7 +152,7 @@ def test_an_undo_of_a_thread_that_has_moved_on_meanwhile_conflicts(drive, asking
     assert DONE[3:] == ["cancel c", "cancel b", "cancel a"]
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_what_a_task_of_an_earlier_step_does_until_then_is_undone_too(schedule, local_saver, monkeypatch):
     """With schedule="ready" that is recorded beside the checkpoint at which the task has started."""
 
@@ -175,7 +176,7 @@ def test_what_a_task_of_an_earlier_step_does_until_then_is_undone_too(schedule, 
     assert sorted(bought) == sorted(cancelled) == ["a", "b", "d"]
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 @pytest.mark.parametrize("inside", [False, True])
 def test_what_a_task_does_that_was_under_way_then_is_undone(drive, schedule, inside, local_saver):
     """It starts anew from there: with schedule="ready" it had started at an earlier checkpoint."""
@@ -203,7 +204,7 @@ def test_what_a_task_does_that_was_under_way_then_is_undone(drive, schedule, ins
     assert sorted(cancelled) == [f"cancel {item}" for item in "acxyz" if item not in stays]
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 def test_no_branch_begins_beside_an_undo(drive, schedule, local_saver):
     """What the undo has done already would be undone once more with the branch."""
     app = chain_of(Log, a=buying("a"), b=buying_what_stays("b"), c=buying("c")).compile(local_saver, schedule=schedule)
@@ -224,7 +225,7 @@ def test_no_branch_begins_beside_an_undo(drive, schedule, local_saver):
 
 
 def test_going_on_from_an_undo_that_has_ended_undoes_nothing(drive):
-    app = chain_of(Log, a=buying("a")).compile(checkpointer=InMemorySaver())
+    app = chain_of(Log, a=buying("a")).compile(InMemorySaver())
     drive.invoke(app, EMPTY, CONFIG)
     drive.call(app, "undo", CONFIG)
     drive.invoke(app, {"log": ["again"]}, CONFIG)
@@ -252,7 +253,7 @@ def test_an_undo_that_another_process_has_ended_leaves_what_followed(drive, loca
     assert state.values == {"log": ["again", "a"]} and DONE == ["buy a", "cancel a", "buy a"]
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 @pytest.mark.parametrize("keep_last", [1, 2])
 def test_an_undo_goes_on_after_its_thread_was_pruned(schedule, keep_last, local_saver):
     app = chain_of(Log, a=buying("a"), b=buying_what_stays("b"), c=buying("c")).compile(local_saver, schedule=schedule)
@@ -266,7 +267,7 @@ def test_an_undo_goes_on_after_its_thread_was_pruned(schedule, keep_last, local_
 
 
 def test_a_stream_ends_with_the_undo():
-    app = chain_of(Log, a=buying("a"), c=undoing).compile(checkpointer=InMemorySaver())
+    app = chain_of(Log, a=buying("a"), c=undoing).compile(InMemorySaver())
     assert list(app.stream(EMPTY, CONFIG, stream_mode="updates")) == [{"a": {"log": ["a"]}}]
     assert DONE == ["buy a", "cancel a"]
 
@@ -281,7 +282,7 @@ def test_nested_graphs_and_sends_are_undone():
     inner = chain_of(Log, x=buying("x"), y=buying("y")).compile()
     graph = graph_of(Log, "S>a>inner", a=buying("a"), inner=inner, sent=lambda state: buying(state["item"])(state))
     graph.add_conditional_edges("inner", lambda _: [Send("sent", {"item": item}) for item in "mno"], ["sent"])
-    app = graph.compile(checkpointer=InMemorySaver())
+    app = graph.compile(InMemorySaver())
     app.invoke(EMPTY, CONFIG)
     app.undo(CONFIG)
     bought, cancelled = DONE[:6], DONE[6:]
@@ -291,7 +292,7 @@ def test_nested_graphs_and_sends_are_undone():
 
 def test_an_undo_raised_in_a_nested_graph_undoes_all():
     inner = chain_of(Log, x=buying("x"), y=undoing).compile()
-    app = chain_of(Log, a=buying("a"), inner=inner).compile(checkpointer=InMemorySaver())
+    app = chain_of(Log, a=buying("a"), inner=inner).compile(InMemorySaver())
     app.invoke(EMPTY, CONFIG)
     assert DONE == ["buy a", "buy x", "cancel x", "cancel a"]
 
@@ -310,7 +311,7 @@ def test_tasks_and_tools_are_undone():
     shop.undo(CONFIG)
     assert DONE == ["buy a", "buy b", "cancel b", "cancel a"]
     call = {"id": "1", "type": "function", "function": {"name": "buy", "arguments": '{"item": "t"}'}}
-    app = chain_of(MessagesState, tools=ToolNode([buy])).compile(checkpointer=InMemorySaver())
+    app = chain_of(MessagesState, tools=ToolNode([buy])).compile(InMemorySaver())
     app.invoke({"messages": [{"role": "assistant", "content": "", "tool_calls": [call], "id": "m"}]}, CONFIG)
     app.undo(CONFIG)
     assert DONE[4:] == ["buy t", "cancel t"]
@@ -322,7 +323,7 @@ def test_coroutines_are_undone_by_aundo():
         await runtime.aonce("b", abuy.__wrapped__, "b", undo=acancel)
         return {"log": ["a"]}
 
-    app = chain_of(Log, a=step).compile(checkpointer=InMemorySaver())
+    app = chain_of(Log, a=step).compile(InMemorySaver())
 
     async def run():
         await app.ainvoke(EMPTY, CONFIG)
@@ -333,7 +334,7 @@ def test_coroutines_are_undone_by_aundo():
 
 
 def test_a_fork_refuses_to_undo_what_the_older_branch_owns():
-    app = chain_of(Log, a=buying("a"), b=buying("b")).compile(checkpointer=InMemorySaver())
+    app = chain_of(Log, a=buying("a"), b=buying("b")).compile(InMemorySaver())
     app.invoke(EMPTY, CONFIG)
     tip = app.get_state(CONFIG).config["configurable"]["checkpoint_id"]
     before_b = next(each for each in app.get_state_history(CONFIG) if each.next == ("b",))
@@ -353,7 +354,7 @@ def test_an_undo_of_a_question_that_waits_drops_it():
         buy("b")
         return {"log": [interrupt("go on?")]}
 
-    app = chain_of(Log, a=buying("a"), b=asks).compile(checkpointer=InMemorySaver())
+    app = chain_of(Log, a=buying("a"), b=asks).compile(InMemorySaver())
     app.invoke(EMPTY, CONFIG)
     state = app.undo(CONFIG)
     assert DONE[2:] == ["cancel b", "cancel a"] and not state.interrupts
@@ -376,7 +377,7 @@ def test_an_answer_through_invoke_ends_an_undo_of_its_own(drive):
     def refuse_all():
         refuse("x")
 
-    app = chain_of(Log, a=step).compile(checkpointer=InMemorySaver())
+    app = chain_of(Log, a=step).compile(InMemorySaver())
     found = drive.invoke(app, EMPTY, CONFIG)
     assert "undoing" in found["__interrupt__"][0].value["question"]
     assert drive.invoke(app, Command(resume={"decision": "again"}), CONFIG) == {"log": []}
@@ -385,7 +386,7 @@ def test_an_answer_through_invoke_ends_an_undo_of_its_own(drive):
 
 def test_undo_with_tasks_that_start_when_ready():
     graph = chain_of(Log, a=buying("a"), b=buying("b"))
-    app = graph.compile(checkpointer=InMemorySaver(), schedule="ready")
+    app = graph.compile(InMemorySaver(), schedule="ready")
     app.invoke(EMPTY, CONFIG)
     state = app.undo(CONFIG)
     assert DONE[2:] == ["cancel b", "cancel a"] and state.next == ()
@@ -398,7 +399,7 @@ def test_the_result_of_a_node_is_not_taken_for_a_record_of_an_undo():
         runtime.once("ask", lambda: {"__undo__": f"{__name__}.cancel", "task": "", "key": "", "arguments": {"item": "x"}})
         return {"log": ["a"]}
 
-    app = chain_of(Log, a=step).compile(checkpointer=InMemorySaver())
+    app = chain_of(Log, a=step).compile(InMemorySaver())
     app.invoke(EMPTY, CONFIG)
     app.undo(CONFIG)
     assert DONE == []
@@ -429,9 +430,9 @@ def test_an_undo_is_retried_by_the_policy_of_what_it_undoes(drive, whose, failur
             order(item).result() if whose == "task" else buy(item)
 
     graph = StateGraph(Log).add_node("n", step, retry_policy=QUICK if whose in ("node", "nested") else None).add_edge(START, "n")
-    app = graph.compile(checkpointer=InMemorySaver())
+    app = graph.compile(InMemorySaver())
     if whose == "nested":
-        app = chain_of(Log, inner=graph.compile()).compile(checkpointer=InMemorySaver())
+        app = chain_of(Log, inner=graph.compile()).compile(InMemorySaver())
     drive.invoke(app, EMPTY, CONFIG)
     state = drive.call(app, "undo", CONFIG)
     if whose == "nobody":  # a ValueError is nothing that `RetryPolicy()` retries
@@ -461,7 +462,7 @@ def test_an_undo_is_retried_after_the_question_whether_its_call_has_happened(dri
     def step(state: Log):
         pay("a")
 
-    app = StateGraph(Log).add_node("n", step, retry_policy=QUICK).add_edge(START, "n").compile(checkpointer=InMemorySaver())
+    app = StateGraph(Log).add_node("n", step, retry_policy=QUICK).add_edge(START, "n").compile(InMemorySaver())
     with pytest.raises(KeyboardInterrupt):
         drive.invoke(app, EMPTY, CONFIG)
     assert drive.call(app, "undo", CONFIG).interrupts
@@ -492,7 +493,7 @@ def test_what_a_graph_has_done_that_stores_nothing_is_recorded_with_its_task(dri
 
     low = chain_of(Log, y=step("y")).compile()
     inner = chain_of(Log, x=step("x"), low=low, z=step("z")).compile(checkpointer=False)
-    app = chain_of(Log, a=buying("a"), inner=inner).compile(checkpointer=InMemorySaver())
+    app = chain_of(Log, a=buying("a"), inner=inner).compile(InMemorySaver())
     with pytest.raises(KeyboardInterrupt):
         drive.invoke(app, EMPTY, CONFIG)
     assert deaths[0] in drive.invoke(app, None, CONFIG)["log"]
@@ -510,7 +511,7 @@ def test_a_timeline_shows_an_undo_and_knows_its_node():
         runtime.once("a", str, "a", undo=fail)
         raise Undo("no")
 
-    app = chain_of(Log, a=step).compile(checkpointer=InMemorySaver())
+    app = chain_of(Log, a=step).compile(InMemorySaver())
     app.invoke(EMPTY, CONFIG)
     shown = timeline(app, CONFIG)
     assert "__undo__" in shown.rows and "another version" not in shown.draw_text()
@@ -519,7 +520,7 @@ def test_a_timeline_shows_an_undo_and_knows_its_node():
 def test_an_effect_in_a_graph_that_stores_nothing_and_starts_tasks_when_ready_is_refused(drive):
     """When it starts over, its tasks have other ids: the effect would be repeated."""
     inner = chain_of(Log, x=buying("x")).compile(checkpointer=False, schedule="ready")
-    app = chain_of(Log, a=buying("a"), inner=inner).compile(checkpointer=InMemorySaver())
+    app = chain_of(Log, a=buying("a"), inner=inner).compile(InMemorySaver())
     with pytest.raises(RuntimeError, match='checkpointer=False and schedule="ready"'):
         drive.invoke(app, EMPTY, CONFIG)
     assert DONE == ["buy a"]

@@ -1,7 +1,5 @@
 """The input and START are one step, or two where they are stored or streamed: a program sees no difference."""
 
-from __future__ import annotations
-
 import pytest
 from kit.drive import each_case
 from kit.graphs import Log, chain_of, graph_of, thread_config
@@ -41,7 +39,7 @@ def straight_to_the_end():
 def run(drive, graph, way):
     if way == "with a router":
         graph.add_conditional_edges(START, lambda state: END, [END])
-    app = graph.compile(checkpointer=InMemorySaver() if way == "stored" else None)
+    app = graph.compile(InMemorySaver() if way == "stored" else None)
     config = thread_config("1") if way == "stored" else None
     if way == "streamed":
         return drive.stream(app, {"log": ["given"]}, stream_mode="values")[-1]
@@ -60,7 +58,7 @@ def test_an_input_that_a_reducer_refuses_names_step_and_start(drive, way):
     graph = chain_of(Log, a=note("a"))
     if way == "with a router":
         graph.add_conditional_edges(START, lambda state: END, [END])
-    app = graph.compile(checkpointer=InMemorySaver() if way == "stored" else None)
+    app = graph.compile(InMemorySaver() if way == "stored" else None)
     config = thread_config("1") if way == "stored" else None
     options = {"stream_mode": ["values", "updates"]} if way == "streamed" else {}
     with pytest.raises(TypeError) as caught:

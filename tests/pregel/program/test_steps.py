@@ -1,7 +1,5 @@
 """Procedures that wait, written once: run on this thread, and on an event loop."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Generator
 from typing import Any

@@ -2,8 +2,6 @@
 again: they keep their interrupts, answers and results.
 """
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """How a thread with schedule="ready" is shown: explain, timelines, reports."""
 
-from __future__ import annotations
-
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -183,7 +183,7 @@ def test_without_its_origin_a_task_starts_again(drive):
 @pytest.mark.parametrize("memory", [None, True])
 @pytest.mark.parametrize("outer", ["ready", "supersteps"])
 def test_an_interrupt_is_answered_again_from_a_checkpoint_of_the_nested_graph(drive, outer, memory):
-    inner = graph_that_asks(lambda state: {"log": [interrupt("?")]}).compile(checkpointer=memory, schedule="ready")
+    inner = graph_that_asks(lambda state: {"log": [interrupt("?")]}).compile(memory, schedule="ready")
     thread = drive.on(chain_of(State, n=inner).compile(InMemorySaver(), schedule=outer), CONFIG)
     thread.invoke(EMPTY)
     (inside,) = [task.state for task in thread.state.tasks]

@@ -1,7 +1,5 @@
 """A thread that alternates between schedule="ready" and supersteps."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest
@@ -49,7 +47,7 @@ def test_a_nested_graph_resumes_where_it_stopped(drive, memory, schedules, inner
     nodes = {"pay": lambda state: paid.append(1), "q": ask("q1?"), "r": ask("q2?"), "s": ask("q3?")}
 
     def make(schedule):
-        sub = build("S>pay>q>r>s", nodes=nodes).compile(checkpointer=memory, schedule=inner)  # type: ignore[call-overload]
+        sub = build("S>pay>q>r>s", nodes=nodes).compile(memory, schedule=inner)  # type: ignore[call-overload]
         return build("S>sub S>a>b", nodes={"sub": sub}).compile(saver, schedule=schedule)
 
     asked, state = answer_all(drive, make, schedules)
@@ -65,7 +63,7 @@ def test_a_nested_graph_resumes_from_supersteps_though_the_head_has_moved_since(
     nodes = {"pay": lambda state: paid.append(1), "q": ask("q?")}
 
     def app(schedule):
-        sub = build("S>pay>q", nodes=nodes).compile(checkpointer=memory)
+        sub = build("S>pay>q", nodes=nodes).compile(memory)
         return build("S>sub S>a>b S>c", nodes={"sub": sub, "c": ask("c?")}).compile(saver, schedule=schedule)
 
     with ends_by(by_order("a", "b", "c", "sub")):

@@ -2,8 +2,6 @@
 killed.
 """
 
-from __future__ import annotations
-
 import pytest
 from kit import cluster
 from kit.graphs import CONFIG, EMPTY

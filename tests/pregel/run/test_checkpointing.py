@@ -434,7 +434,7 @@ def test_idempotency_keys_survive_a_lost_checkpoint_only_if_the_state_is_equal(d
     outer = graph_of(
         Count, "S>draw>nested draw>plain", draw=lambda state: {"n": next(drawn)}, nested=inner.compile(), plain=note
     )
-    thread = drive.on(outer.compile(checkpointer=saver))
+    thread = drive.on(outer.compile(saver))
     with pytest.raises(OSError, match="disk full"):
         thread.invoke({"n": 0}, durability="async")
     before = list(keys)  # of one node, or of both

@@ -248,7 +248,7 @@ def test_a_pending_send_to_a_removed_node_is_named(drive):
 
     def fan(target):
         builder = StateGraph(State).add_node(target, says(target)).add_conditional_edges(START, lambda s: Send(target, s))
-        return builder.compile(checkpointer=saver)
+        return builder.compile(saver)
 
     drive.invoke(fan("old"), {}, CONFIG, interrupt_before=["old"])
     thread = drive.on(fan("new"))
@@ -264,7 +264,7 @@ def test_a_partly_filled_join_that_was_removed_is_named(drive):
     def joined(end):
         builder = graph_of(State, "S>a1 S>b>b2")
         builder.add_node(end, says(end))
-        return builder.add_edge(["a1", "b2"], end).compile(checkpointer=saver)
+        return builder.add_edge(["a1", "b2"], end).compile(saver)
 
     drive.invoke(joined("c"), {}, CONFIG, interrupt_before=["b2"])
     with pytest.raises(GraphChangedError, match="the join of 'a1' and 'b2' before 'c'"):

@@ -157,7 +157,7 @@ def loop(
             graph.add_edge(f"n{i - 1}", f"n{i}")
         else:
             ends["other"] = "n0"
-    return graph.add_conditional_edges("tick", route, ends).compile(checkpointer=saver)
+    return graph.add_conditional_edges("tick", route, ends).compile(saver)
 
 
 async def atick(state):
@@ -290,7 +290,7 @@ def test_a_look_at_a_stored_thread(what, monkeypatch):
     graph = StateGraph(Grows).add_node("add", lambda state: {"items": [f"{len(state['items']):0200}"]})
     graph.add_conditional_edges("add", lambda state: "add" if len(state["items"]) < 60 else END, ["add", END])
     with SqliteSaver.from_conn_string(":memory:") as saver:
-        app, config = graph.add_edge(START, "add").compile(checkpointer=saver), thread_config()
+        app, config = graph.add_edge(START, "add").compile(saver), thread_config()
         app.invoke({"items": []}, {**config, "recursion_limit": 100})
         (old,) = [each.config for each in app.get_state_history(config, filter={"step": 30})]
         READS[what](app, config, old)
@@ -376,7 +376,7 @@ def chat(length, saver=None):
             "speak", lambda s: END if len(s["messages"]) == length + steps else "speak"
         )
         said = [{"role": "user", "content": "x" * 100, "id": str(n)} for n in range(length)]
-        graph.compile(checkpointer=saver).invoke({"messages": said}, thread_config(f"{length} {steps}"))
+        graph.compile(saver).invoke({"messages": said}, thread_config(f"{length} {steps}"))
 
     return run
 
@@ -445,7 +445,7 @@ def test_a_subgraph_node_in_sqlite_adds_two_commits_to_its_superstep(monkeypatch
             graph.add_node(f"n{number}", compiled).add_edge(before, f"n{number}")
             before = f"n{number}"
         with SqliteSaver.from_conn_string(":memory:") as saver:
-            return said(graph.compile(checkpointer=saver), saver, {"items": [0]})
+            return said(graph.compile(saver), saver, {"items": [0]})
 
     few, many = cost(1), cost(3)
     assert many.count("COMMIT") - few.count("COMMIT") == 2 * 3
@@ -466,7 +466,7 @@ def test_tasks_that_end_together_take_two_commits_at_most(count, monkeypatch):
     builder = StateGraph(Gathered).add_node("w", node)
     builder.add_conditional_edges(START, lambda state: [Send("w", {})] * (count if state["items"] else 0), ["w"])
     with SqliteSaver.from_conn_string(":memory:") as saver:
-        app = builder.compile(checkpointer=saver)
+        app = builder.compile(saver)
         none, all = (said(app, saver, {"items": items}).count("COMMIT") for items in ([], [0]))
     assert all - none <= 2
 
@@ -502,7 +502,7 @@ def appending(saver):
     return (
         chain_of(Gathered, add=lambda state: {"items": ["x" * 198]})
         .add_conditional_edges("add", lambda state: "add" if len(state["items"]) < int(state["items"][0]) else END)
-        .compile(checkpointer=saver)
+        .compile(saver)
     )
 
 

@@ -1,7 +1,5 @@
 """A call with a run id that is delivered twice at once: one delivery runs the nodes, the other gets a conflict first."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import ExitStack, contextmanager
 
@@ -150,7 +148,7 @@ def test_a_concurrent_delivery_is_refused_or_waits(drive, saver, durability, sch
         assert release.wait(20)
         return {"log": ["node"]}
 
-    app = chain_of(Log, node=node).compile(checkpointer=saver, schedule=schedule)
+    app = chain_of(Log, node=node).compile(saver, schedule=schedule)
     results = []
 
     def deliver(**options):

@@ -1,7 +1,5 @@
 """durability="exit": one save at the end, of the run and of the graphs inside it; and streams show what was stored."""
 
-from __future__ import annotations
-
 import pytest
 from kit.drive import each_durability
 from kit.graphs import CONFIG, EMPTY, thread_config
@@ -44,7 +42,7 @@ def in_functions():
         return [Send("call", {}) for _ in range(3)]
 
     graph = StateGraph(State).add_node("call", called).add_conditional_edges(START, sends, ["call"])
-    return graph.compile(checkpointer=InMemorySaver())
+    return graph.compile(InMemorySaver())
 
 
 @pytest.mark.parametrize("build", [as_node, two_levels, in_functions])
@@ -134,7 +132,7 @@ def test_a_retried_task_finds_the_graphs_it_had_run_to_their_end(drive):
     node = fails_after(inner(ran, checkpointer=None))
     policy = RetryPolicy(initial_interval=0, jitter=False, retry_on=ValueError)
     app = StateGraph(State).add_node("call", node, retry_policy=policy).add_edge(START, "call")
-    assert drive.invoke(app.compile(checkpointer=InMemorySaver()), EMPTY, CONFIG, **EXIT)["log"] == ["i1", "i2"]
+    assert drive.invoke(app.compile(InMemorySaver()), EMPTY, CONFIG, **EXIT)["log"] == ["i1", "i2"]
     assert ran.take() == ["i1", "i2"]
 
 

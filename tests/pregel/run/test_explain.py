@@ -72,7 +72,7 @@ def test_every_visible_node_gets_a_status_and_a_sentence(drive):
 def test_a_partly_filled_join_names_missing_sources(drive):
     builder = graph_of(State, "S>a1 [b,c]>end").add_conditional_edges("a1", lambda s: "b", ["b", "c"])
     with pytest.warns(GraphWarning, match="never runs"):
-        thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
+        thread = drive.on(builder.compile(InMemorySaver()))
     thread.invoke({})
     status = explain(thread)["end"]
     assert (status.state, status.missing) == ("waiting", ("c",))
@@ -146,7 +146,7 @@ def test_a_channel_of_one_s_own_says_what_its_node_waits_for(drive):
 def test_a_node_that_was_sent_to_is_next(drive):
     builder = StateGraph(State).add_node("w", lambda n: {"log": [n]})
     builder.add_conditional_edges(START, lambda s: [Send("w", n) for n in range(2)], ["w"])
-    thread = drive.on(builder.compile(checkpointer=InMemorySaver(), interrupt_before=["w"]))
+    thread = drive.on(builder.compile(InMemorySaver(), interrupt_before=["w"]))
     thread.invoke({})
     assert explain(thread)["w"].state == "next"
 
@@ -160,7 +160,7 @@ def test_a_node_that_has_run_since_its_trigger_changed_says_so(drive):
 
 def test_an_error_handler_is_explained_as_having_no_trigger(drive):
     builder = StateGraph(State).add_node("n", says("n"), error_handler=lambda state: {"log": ["handled"]}).add_edge(START, "n")
-    thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
+    thread = drive.on(builder.compile(InMemorySaver()))
     thread.invoke({})
     handlers = [status for name, status in explain(thread).items() if name != "n"]
     assert all(status.state == "idle" and "whose errors it handles" in status.why for status in handlers)

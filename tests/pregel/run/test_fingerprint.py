@@ -29,7 +29,7 @@ class State(TypedDict, total=False):
 def built(saver, node="q", body=None, schema=State, **options):
     builder = StateGraph(schema)
     builder.add_node(node, body or asks(node)).add_node("z", says("z"))
-    return builder.add_edge(START, node).add_edge(node, "z").compile(checkpointer=saver, **options)
+    return builder.add_edge(START, node).add_edge(node, "z").compile(saver, **options)
 
 
 @pytest.fixture
@@ -192,9 +192,9 @@ def test_migrate_can_give_a_key_another_kind(drive, saver):
         return checkpoint
 
     builder = chain_of(Retyped, q=lambda state: {"log": state["log"] + "!"})
-    app = builder.add_node("z", lambda state: {}).add_edge("q", "z").compile(checkpointer=saver, migrate=migrate)
+    app = builder.add_node("z", lambda state: {}).add_edge("q", "z").compile(saver, migrate=migrate)
     assert drive.invoke(app, None, CONFIG)["log"] == "in!"
-    thread = drive.on(builder.compile(checkpointer=saver))
+    thread = drive.on(builder.compile(saver))
     assert thread.log == "in!"
     assert thread.invoke({"log": "new"})["log"] == "new!"
 

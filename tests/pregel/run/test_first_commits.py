@@ -30,7 +30,7 @@ class State(TypedDict, total=False):
 def around(first, saver):
     """A graph with a graph as its only node: first, then last."""
     compiled = chain_of(State, first=first, last=lambda state: {"text": state["text"] + "!"}).compile()
-    return chain_of(State, inner=compiled).compile(checkpointer=saver)
+    return chain_of(State, inner=compiled).compile(saver)
 
 
 @pytest.fixture
@@ -154,14 +154,14 @@ def test_the_input_is_stored_before_a_router_runs(tmp_path):
     graph = graph_of(State, "node>E", node=lambda state: {"text": "b"})
     graph.add_conditional_edges(START, route, ["node"])
     with SqliteSaver.from_conn_string(str(tmp_path / "file")) as saver:
-        graph.compile(checkpointer=saver).invoke({"text": "a"}, CONFIG)
+        graph.compile(saver).invoke({"text": "a"}, CONFIG)
     assert seen == [True]
 
 
 def test_a_stream_shows_only_stored_checkpoints(tmp_path):
     graph = chain_of(State, node=lambda state: {"text": "b"})
     with SqliteSaver.from_conn_string(str(tmp_path / "file")) as saver:
-        chunks = graph.compile(checkpointer=saver).stream({"text": "a"}, CONFIG, stream_mode="values")
+        chunks = graph.compile(saver).stream({"text": "a"}, CONFIG, stream_mode="values")
         assert next(chunks) == {"text": "a"}
         with SqliteSaver.from_conn_string(str(tmp_path / "file")) as other:
             assert other.get_tuple(CONFIG) is not None
@@ -178,7 +178,7 @@ def test_what_is_streamed_of_the_input_is_stored_with_start(drive, monkeypatch):
 
     graph = chain_of(State, node=lambda state: {"text": "b"})
     with SqliteSaver.from_conn_string(":memory:") as saver:
-        app = graph.compile(checkpointer=saver)
+        app = graph.compile(saver)
         monkeypatch.setattr(SqliteSaver, "commit", count)
         modes = ["values", "updates", "checkpoints"]
         chunks = drive.stream(app, {"text": "a"}, CONFIG, stream_mode=modes)
@@ -196,7 +196,7 @@ def test_a_reader_is_shown_nothing_that_could_not_be_stored(drive, monkeypatch):
 
     seen = []
     with SqliteSaver.from_conn_string(":memory:") as saver:
-        app = chain_of(State, node=lambda state: {"text": "b"}).compile(checkpointer=saver)
+        app = chain_of(State, node=lambda state: {"text": "b"}).compile(saver)
         monkeypatch.setattr(SqliteSaver, "commit", refuse)
         with pytest.raises(OSError, match="disk is full"):
             drive.stream(app, {"text": "a"}, CONFIG, each=seen.append)
@@ -206,7 +206,7 @@ def test_a_reader_is_shown_nothing_that_could_not_be_stored(drive, monkeypatch):
 
 def test_of_two_runs_that_start_a_thread_one_wins_and_the_other_stores_nothing():
     with SqliteSaver.from_conn_string(":memory:") as saver:
-        app, store = chain_of(State, node=lambda state: {"text": "b"}).compile(checkpointer=saver), saver.commit
+        app, store = chain_of(State, node=lambda state: {"text": "b"}).compile(saver), saver.commit
 
         def come_second(commits):
             saver.commit = store  # type: ignore[method-assign]

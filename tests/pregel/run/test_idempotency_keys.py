@@ -54,7 +54,7 @@ class Keys:
 def test_an_idempotency_key_survives_a_crash_at_any_point(drive, saver, schedule, first, then):
     keys = Keys()
     inner = keys.chain("inner 1", "inner 2").compile(schedule=schedule)
-    app = keys.chain("a", "b", nested=("inner", inner)).compile(checkpointer=saver, schedule=schedule)
+    app = keys.chain("a", "b", nested=("inner", inner)).compile(saver, schedule=schedule)
     for at in range(1, 12):
         keys.seen.clear()
         config = thread_config(f"{first} {then} {at}")

@@ -73,7 +73,7 @@ def chain(saver, *bodies: Body, **options):
         builder.add_node(f"n{number}", body)
         builder.add_edge(names[-1], f"n{number}")
         names.append(f"n{number}")
-    return builder.compile(checkpointer=saver, inbox=True, **options)
+    return builder.compile(saver, inbox=True, **options)
 
 
 def says(word):
@@ -138,7 +138,7 @@ def test_the_routers_of_the_step_have_not_seen_it(drive, saver):
 
     builder = graph_of(State, "S>a", a=first, b=says("b"))
     builder.add_conditional_edges("a", route, ["b"])
-    app = builder.compile(checkpointer=saver, inbox=True)
+    app = builder.compile(saver, inbox=True)
     assert drive.invoke(app, EMPTY, CONFIG) == {"log": ["a", "word", "b after 2"]}
     assert seen == [["a"]]
 
@@ -152,7 +152,7 @@ def test_pending_sends_and_parallel_nodes_keep_their_step(drive, saver):
 
     builder = StateGraph(State).add_node("s", split, destinations=("w",))
     builder.add_node("w", lambda state: {"log": [f"w{state['log'][0]}"]}).add_node("e", says("e"))
-    app = builder.add_edge(START, "s").add_edge("w", "e").compile(checkpointer=saver, inbox=True)
+    app = builder.add_edge(START, "s").add_edge("w", "e").compile(saver, inbox=True)
     assert drive.invoke(app, EMPTY, CONFIG) == {"log": ["s", "word", "wx", "wy", "e after 4"]}
 
 
@@ -175,7 +175,7 @@ def test_a_graph_inside_leaves_it_to_the_graph_around(drive, saver):
     first = posting(saver, "word", log="i")
     inner = chain_of(State, i=first, j=says("j"))
     builder = StateGraph(State).add_node("in", inner.compile(inbox=True)).add_node("b", says("b"))
-    app = builder.add_edge(START, "in").add_edge("in", "b").compile(checkpointer=saver, inbox=True)
+    app = builder.add_edge(START, "in").add_edge("in", "b").compile(saver, inbox=True)
     assert drive.invoke(app, EMPTY, CONFIG) == {"log": ["i", "j after 1", "word", "b after 3"]}
 
 
@@ -415,7 +415,7 @@ def test_a_saver_without_the_table_is_refused(drive, tmp_path):
 
 def test_a_graph_that_takes_none_refuses_them(drive):
     builder = chain_of(State, a=says("a"))
-    for app in (builder.compile(checkpointer=InMemorySaver()), entrypoint(checkpointer=InMemorySaver())(says("b"))):
+    for app in (builder.compile(InMemorySaver()), entrypoint(checkpointer=InMemorySaver())(says("b"))):
         with pytest.raises(ValueError, match=f"{app.name} takes no posts: only a StateGraph compiled with inbox=True"):
             drive.call(app, "post", CONFIG, {"log": ["x"]})
     with pytest.raises(ValueError, match="no checkpointer"):
@@ -424,7 +424,7 @@ def test_a_graph_that_takes_none_refuses_them(drive):
 
 @pytest.mark.parametrize("extra", [{"checkpoint_id": "x"}, {"checkpoint_ns": "a:1"}])
 def test_a_post_goes_to_the_whole_thread(drive, extra):
-    app = chain_of(State, a=chain(None)).compile(checkpointer=InMemorySaver(), inbox=True)
+    app = chain_of(State, a=chain(None)).compile(InMemorySaver(), inbox=True)
     with pytest.raises(ValueError, match="goes to the whole thread"):
         drive.call(app, "post", {"configurable": {"thread_id": "t", **extra}}, {"log": ["x"]})
 
@@ -438,7 +438,7 @@ def test_a_post_that_its_reducer_refuses_stays_queued_and_is_reported(drive, sav
     class Strict(TypedDict):
         log: Annotated[list[str], add]
 
-    thread = drive.on(chain_of(Strict, a=says("a"), b=says("b")).compile(checkpointer=saver, inbox=True))
+    thread = drive.on(chain_of(Strict, a=says("a"), b=says("b")).compile(saver, inbox=True))
     for word in ("good", "bad", "fine"):
         thread.call("post", {"log": [word]})
     with pytest.warns(GraphWarning, match="post .* cannot be taken and waits on: ValueError") as told:
@@ -477,9 +477,9 @@ def test_a_graph_without_an_inbox_reads_no_posts(drive, monkeypatch):
     reads = []
     monkeypatch.setattr(saver, "read_posts", lambda thread_id: reads.append(thread_id) or ())
     builder = chain_of(State, a=says("a"), b=says("b"))
-    drive.invoke(builder.compile(checkpointer=saver), EMPTY, CONFIG)
+    drive.invoke(builder.compile(saver), EMPTY, CONFIG)
     assert reads == []
-    drive.invoke(builder.compile(checkpointer=saver, inbox=True), EMPTY, CONFIG)
+    drive.invoke(builder.compile(saver, inbox=True), EMPTY, CONFIG)
     assert len(reads) == 2, "at the barriers of START and of a; nothing runs after b"
 
 
@@ -488,7 +488,7 @@ def test_a_command_that_only_meets_the_next_question_is_no_step(drive, saver, du
     def ask(state: State):
         return {"log": [interrupt("one?"), interrupt("two?")]}
 
-    thread = drive.on(chain_of(State, a=ask).compile(checkpointer=saver))
+    thread = drive.on(chain_of(State, a=ask).compile(saver))
     thread.invoke({"log": ["in"]}, durability=durability)
     thread.invoke(Command(resume=1, update={"log": ["up"]}), durability=durability)
     assert thread.state.values == {"log": ["in", "up"]}

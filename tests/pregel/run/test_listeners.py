@@ -133,7 +133,7 @@ def test_each_attempt_has_a_span_of_its_own(drive, timeout):
 
 
 def test_a_pause_is_passed_to_listeners_as_its_signal(drive):
-    app, log = listened(one_node(lambda state: {"x": [interrupt("?")]}).compile(checkpointer=InMemorySaver()))
+    app, log = listened(one_node(lambda state: {"x": [interrupt("?")]}).compile(InMemorySaver()))
     config = thread_config("1")
     drive.invoke(app, {"x": []}, config)
     assert log[1:] == [("enter", "a"), ("leave", "a", "GraphInterrupt"), ("leave", "run", None)]

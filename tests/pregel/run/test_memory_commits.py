@@ -62,7 +62,7 @@ def make_app(
         builder.add_conditional_edges(START, lambda state: [Send("talk", state, key="ann")], ["talk"])
     else:
         builder.add_edge(START, "talk")
-    return builder.compile(checkpointer=saver, schedule=schedule)
+    return builder.compile(saver, schedule=schedule)
 
 
 NAMESPACES = {"plain": "talk", "keyed": "talk:=ann", "twice": "talk|inside"}

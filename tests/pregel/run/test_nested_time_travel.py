@@ -62,7 +62,7 @@ def test_of_several_sends_the_one_that_contains_the_checkpoint_resumes(drive):
     child = graph("S>s>t", s=says("s", ran), t=says("t", ran), checkpointer=None)
     builder = StateGraph(State).add_node("sub", child)
     builder.add_conditional_edges(START, lambda state: [Send("sub", {"log": [n]}) for n in range(3)], ["sub"])
-    app = builder.compile(checkpointer=InMemorySaver())
+    app = builder.compile(InMemorySaver())
     drive.invoke(app, {}, CONFIG)
     (second,) = [found for found in nested(drive, app, "t") if found.values["log"][0] == 1]
     ran.clear()
@@ -101,7 +101,7 @@ def test_an_iteration_of_a_loop_resumes_from_the_state_of_the_one_before(drive, 
     app = (
         chain_of(State, n=holder)
         .add_conditional_edges("n", lambda state: "n" if len(state["log"]) < 4 else END, ["n", END])
-        .compile(checkpointer=InMemorySaver())
+        .compile(InMemorySaver())
     )
     whole = drive.invoke(app, {}, CONFIG)
     stops = {each.config["configurable"]["checkpoint_id"]: each for each in nested(drive, app, "t")}

@@ -95,7 +95,7 @@ def without_races(bodies: Bodies):
 @pytest.mark.parametrize("shape", [alone, followed, handled, beside_others, inside, without_races])
 @each_schedule
 def test_next_names_what_the_next_call_runs_wherever_a_process_dies(drive, saver, bodies, schedule, shape):
-    app = shape(bodies).compile(checkpointer=saver, schedule=schedule)
+    app = shape(bodies).compile(saver, schedule=schedule)
     for at in count(1):
         config = thread_config(f"{at}")
         death = Death(at, meanwhile=bodies.release.set)

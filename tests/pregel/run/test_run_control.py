@@ -17,7 +17,7 @@ class State(TypedDict, total=False):
 
 
 def make_app(node, **options):
-    return chain_of(State, node=node).compile(checkpointer=InMemorySaver(), **options)
+    return chain_of(State, node=node).compile(InMemorySaver(), **options)
 
 
 def done(state):

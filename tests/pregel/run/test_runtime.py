@@ -53,7 +53,7 @@ class Oops(Exception):
 def app_of(*nodes, saver=None, schema=None, **more):
     """The nodes in a row."""
     graph = StateGraph(State, schema).add_sequence(list(nodes))
-    return graph.add_edge(START, next(iter(graph.nodes))).compile(checkpointer=saver, **more)
+    return graph.add_edge(START, next(iter(graph.nodes))).compile(saver, **more)
 
 
 # -- the runtime ----------------------------------------------------------------------------------------------
@@ -369,7 +369,7 @@ def counted(length, saver=None, **more):
     graph = StateGraph(Counted)
     node = lambda state: {"log": [(state["left"], state["last"])]}  # noqa: E731
     graph.add_sequence([(str(i), node) for i in range(length)])
-    return graph.add_edge(START, "0").compile(checkpointer=saver, **more)
+    return graph.add_edge(START, "0").compile(saver, **more)
 
 
 def test_the_default_limit(drive):
@@ -508,7 +508,7 @@ def test_siblings_of_a_drained_graph_run_to_their_end(drive):
         return {"log": ["slow"]}
 
     graph = StateGraph(State).add_node("child", app_of(one, two)).add_node("slow", aslow if drive.is_async else slow)
-    thread = drive.on(graph.add_edge(START, "child").add_edge(START, "slow").compile(checkpointer=InMemorySaver()))
+    thread = drive.on(graph.add_edge(START, "child").add_edge(START, "slow").compile(InMemorySaver()))
     with pytest.raises(GraphDrained):
         thread.invoke({"n": 1})
     assert sorted(thread.invoke(None)["log"]) == ["slow", "two"]
@@ -552,7 +552,7 @@ def keyed(fails, keys, **policies):
             raise fails.pop()
         return {"log": ["done"]}
 
-    return StateGraph(State).add_node("node", node, **policies).add_edge(START, "node").compile(checkpointer=InMemorySaver())
+    return StateGraph(State).add_node("node", node, **policies).add_edge(START, "node").compile(InMemorySaver())
 
 
 def test_the_same_for_every_attempt(drive):

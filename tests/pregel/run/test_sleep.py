@@ -397,7 +397,7 @@ async def test_side_by_side_in_one_node_the_first_of_answer_and_time_runs_it_aga
 
 def test_an_edit_keeps_the_time(drive, saver, clock):
     ran = []
-    thread = drive.on(graph_of(Log, "S>first>sleeper", sleeper=an_hour(drive, ran)).compile(checkpointer=saver))
+    thread = drive.on(graph_of(Log, "S>first>sleeper", sleeper=an_hour(drive, ran)).compile(saver))
     thread.invoke({})
     clock.move(1000)
     thread.call("update_state", {"log": ["edited"]}, as_node="first")
@@ -492,7 +492,7 @@ def test_with_sends(drive, saver, clock):
     builder.add_conditional_edges(
         START, lambda state: [Send("nap", hours) for hours in (2, 1, 0)], ["nap"]
     )
-    thread = drive.on(builder.compile(checkpointer=saver))
+    thread = drive.on(builder.compile(saver))
     assert thread.invoke({}) == {"log": ["0"], "__sleep__": after(HOUR)}
     ran.clear()
     clock.move(2 * HOUR)
@@ -748,7 +748,7 @@ def race(drive, hours, ran, saver):
 
     builder = StateGraph(Log).add_node("nap", sleeper(drive, body))
     builder.add_conditional_edges(START, lambda state: [Send("nap", each, race="r") for each in hours], ["nap"])
-    return builder.compile(checkpointer=saver)
+    return builder.compile(saver)
 
 
 def test_a_sleeper_does_not_win_a_race(drive, saver, clock):

@@ -33,7 +33,7 @@ def test_every_finished_task_has_one_span(drive):
 def test_each_attempt_has_a_span_and_spans_do_not_overlap(drive):
     policy = RetryPolicy(initial_interval=0, jitter=False, max_attempts=3, retry_on=Exception)
     builder = StateGraph(dict).add_node("x", fails("x", 2), retry_policy=policy).add_edge(START, "x")
-    thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
+    thread = drive.on(builder.compile(InMemorySaver()))
     thread.invoke(EMPTY)
     kept = next(t.spans for s in thread.history() for t in s.tasks if t.name == "x")
     assert len(kept) == 3
@@ -77,7 +77,7 @@ def adding(state):
 
 @each_schedule
 def test_a_snapshot_shows_the_calls_of_a_task_with_their_spans(drive, saver, schedule):
-    app = graph_of(dict, "S>x", x=adding).compile(checkpointer=saver, schedule=schedule)
+    app = graph_of(dict, "S>x", x=adding).compile(saver, schedule=schedule)
     drive.invoke(app, EMPTY, CONFIG)
     [x] = [task for snapshot in drive.history(app, CONFIG) for task in snapshot.tasks if task.name == "x" and task.result]
     outer, last = x.calls
@@ -87,7 +87,7 @@ def test_a_snapshot_shows_the_calls_of_a_task_with_their_spans(drive, saver, sch
 
 
 def test_a_snapshot_says_where_an_error_was_raised_and_gives_the_error_as_it_was(drive, saver):
-    app = graph_of(dict, "S>x", x=adding).compile(checkpointer=saver)
+    app = graph_of(dict, "S>x", x=adding).compile(saver)
     with pytest.raises(ValueError, match="14") as raised:
         drive.invoke(app, {"fails": True}, CONFIG)
     [x] = drive.on(app).state.tasks
@@ -97,7 +97,7 @@ def test_a_snapshot_says_where_an_error_was_raised_and_gives_the_error_as_it_was
 
 
 def test_where_an_error_was_raised_goes_along_with_an_edit(drive):
-    app = graph_of(dict, "S>x", x=adding).compile(checkpointer=InMemorySaver())
+    app = graph_of(dict, "S>x", x=adding).compile(InMemorySaver())
     with pytest.raises(ValueError, match="14"):
         drive.invoke(app, {"fails": True}, CONFIG)
     before = drive.on(app).state.tasks[0]
@@ -121,7 +121,7 @@ def test_what_has_succeeded_since_says_no_more_where_its_error_was_raised(drive,
             raise ValueError(failing.pop())
         return {"log": [interrupt("which?")]}
 
-    app = graph_of(dict, "S>x", x=body).compile(checkpointer=saver)
+    app = graph_of(dict, "S>x", x=body).compile(saver)
     shown = []
     for given in (EMPTY, None, None):
         with suppress(ValueError):

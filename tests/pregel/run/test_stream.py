@@ -559,7 +559,7 @@ def test_a_step_is_kept_whose_end_cannot_be_shown():
         return {"x": Odd(role="user", content="hi"), "log": ["speak"]}
 
     chain = chain_of(Odds, speak=speak, last=lambda state: {"log": ["last"]})
-    app = chain.compile(checkpointer=InMemorySaver())
+    app = chain.compile(InMemorySaver())
     with pytest.raises(RuntimeError, match="no id yet"):
         [*app.stream({"log": []}, CONFIG, stream_mode="messages")]
     assert app.get_state(CONFIG).next == ("last",)

@@ -2,8 +2,6 @@
 pauses.
 """
 
-from __future__ import annotations
-
 import asyncio
 from itertools import product
 

@@ -110,7 +110,7 @@ def test_each_loop_iteration_and_each_send_starts_the_graph_from_scratch(drive):
     builder = StateGraph(State).add_node("w", lambda n: {"log": [(n, child.invoke({})["log"])]})
     child = plain()
     builder.add_conditional_edges(START, lambda s: [Send("w", n) for n in range(3)], ["w"])
-    app = builder.compile(checkpointer=InMemorySaver())
+    app = builder.compile(InMemorySaver())
     assert drive.invoke(app, {}, CONFIG)["log"] == [(n, ["s"]) for n in range(3)]
 
 
@@ -158,7 +158,7 @@ def test_one_history_for_two_tasks_of_a_superstep_is_an_error(drive):
     builder = StateGraph(State).add_node("w", lambda n: {"log": child.invoke({})["log"]})
     builder.add_conditional_edges(START, lambda s: [Send("w", n) for n in range(2)], ["w"])
     with pytest.raises(RuntimeError, match="two tasks that run at the same time run the graph of 'w'"):
-        drive.invoke(builder.compile(checkpointer=InMemorySaver()), {}, CONFIG)
+        drive.invoke(builder.compile(InMemorySaver()), {}, CONFIG)
 
 
 def test_one_history_inside_two_tasks_of_a_superstep_is_an_error_too(drive):
@@ -168,7 +168,7 @@ def test_one_history_inside_two_tasks_of_a_superstep_is_an_error_too(drive):
     builder = StateGraph(State).add_node("mid", middle)
     builder.add_conditional_edges(START, lambda s: [Send("mid", {"log": [n]}) for n in range(2)], ["mid"])
     with pytest.raises(RuntimeError, match="keeps one history"):
-        drive.invoke(builder.compile(checkpointer=InMemorySaver()), {}, {**CONFIG, "max_concurrency": 1})
+        drive.invoke(builder.compile(InMemorySaver()), {}, {**CONFIG, "max_concurrency": 1})
 
 
 def test_a_history_of_its_own_needs_a_saver_above_to_be_kept(drive):
@@ -272,7 +272,7 @@ def test_sends_to_an_asking_graph_are_answered_in_one_resume(drive):
     child = graph("S>i", i=lambda state: {"log": [interrupt(state["a"])]}, checkpointer=None)
     builder = StateGraph(State).add_node("w", lambda n: {"log": child.invoke({"a": n})["log"]})
     builder.add_conditional_edges(START, lambda s: [Send("w", n) for n in range(3)], ["w"])
-    thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
+    thread = drive.on(builder.compile(InMemorySaver()))
     paused = thread.invoke({})
     assert asked(paused) == [0, 1, 2]
     assert thread.resume({i: n * 2 for n, i in ids(paused).items()})["log"] == [0, 2, 4]
@@ -291,7 +291,7 @@ def test_a_retried_node_finds_its_finished_graph(drive):
         return {"log": log}
 
     retry = RetryPolicy(initial_interval=0.0, jitter=False)
-    app = StateGraph(State).add_node("n", node, retry_policy=retry).add_edge(START, "n").compile(checkpointer=InMemorySaver())
+    app = StateGraph(State).add_node("n", node, retry_policy=retry).add_edge(START, "n").compile(InMemorySaver())
     assert namespaces(drive.stream(app, {}, CONFIG, subgraphs=True)) == ["n"]
     assert ran == ["s"]
 
@@ -593,7 +593,7 @@ def test_a_task_that_waits_in_a_history_keeps_it(drive, schedule, answers):
 
     builder = StateGraph(State).add_node("w", work)
     builder.add_conditional_edges(START, lambda s: [Send("w", name) for name in "ab"], ["w"])
-    thread = drive.on(builder.compile(checkpointer=InMemorySaver(), schedule=schedule))
+    thread = drive.on(builder.compile(InMemorySaver(), schedule=schedule))
     turn[:] = "b", Event()
     with pytest.raises(RuntimeError, match="keeps one history"):
         thread.invoke({})

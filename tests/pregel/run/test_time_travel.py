@@ -246,7 +246,7 @@ def test_a_replay_that_pauses_can_be_resumed_in_every_durability(drive, durabili
 def test_sends_of_an_old_checkpoint_run_again(drive):
     builder = StateGraph(State).add_node("w", lambda n: {"log": [n]})
     builder.add_conditional_edges(START, lambda state: [Send("w", n) for n in range(3)], ["w"])
-    thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
+    thread = drive.on(builder.compile(InMemorySaver()))
     thread.invoke({})
     assert branch(thread, lambda: thread.invoke(None, at(thread, 0))) == [
         ("fork", 1, [], ("w", "w", "w")), ("loop", 2, [0, 1, 2], ())

@@ -142,7 +142,7 @@ def test_an_answer_after_an_edit_applies_to_the_edited_state(drive, saver, asks_
     def review(state: Draft):
         return {"log": [(state["text"], interrupt(f"send {state['text']!r}?"))]}
 
-    thread = drive.on(chain_of(Draft, write=lambda s: {"text": "draft"}, review=review).compile(checkpointer=saver))
+    thread = drive.on(chain_of(Draft, write=lambda s: {"text": "draft"}, review=review).compile(saver))
     thread.invoke({})
     before = question(thread)
     thread.update({"text": "final"})
@@ -173,7 +173,7 @@ def test_sends_repeated_by_the_edited_nodes_router_resume(drive, saver):
 
     builder = graph_of(Draft, "S>a", work=work)
     builder.add_conditional_edges("a", lambda s: [Send("work", n) for n in (1, 2, 3)], ["work"])
-    thread = drive.on(builder.compile(checkpointer=saver))
+    thread = drive.on(builder.compile(saver))
     thread.invoke({})
     ran.clear()
     thread.update({"log": ["edited"]}, as_node="a")
@@ -197,7 +197,7 @@ def test_of_equal_sends_the_open_one_resumes_and_the_finished_one_does_not(drive
 @pytest.mark.parametrize("by_copy", [False, True])
 def test_a_node_pending_by_a_send_and_by_an_edge_needs_two_updates(drive, saver, by_copy):
     builder = graph_of(Draft, "S>a>two").add_conditional_edges("a", lambda s: [Send("two", {})], ["two"])
-    thread = drive.on(builder.compile(checkpointer=saver, interrupt_before=["two"]))
+    thread = drive.on(builder.compile(saver, interrupt_before=["two"]))
     thread.invoke({})
     assert thread.state.next == ("two", "two")
     both = [StateUpdate({"log": ["A"]}, "two"), StateUpdate({"log": ["B"]}, "two")]
@@ -245,7 +245,7 @@ def test_a_deferred_node_that_has_started_keeps_its_interrupt(drive, saver):
 def test_an_update_to_another_branch_closes_the_interrupts_it_replaces(drive, saver):
     builder = graph_of(Draft, "S>a", a=says("a"), p=asks("p"), q=says("q"))
     builder.add_conditional_edges("a", lambda s: "q" if s.get("text") else "p", ["p", "q"])
-    thread = drive.on(builder.compile(checkpointer=saver))
+    thread = drive.on(builder.compile(saver))
     thread.invoke({})
     with pytest.warns(GraphWarning, match="as 'a' does not lead to 'p', and so closes the questions .* act as the node .*as_node='p'"):
         thread.update({"text": "now"}, as_node="a")
@@ -260,7 +260,7 @@ def test_an_update_that_closes_the_interrupt_of_an_error_handler_warns(drive, sa
         raise OSError("it is down")
 
     builder = StateGraph(State).add_node("a", fails, error_handler=asks("mend")).add_node("b", asks("b"))
-    thread = drive.on(builder.add_edge(START, "a").add_edge(START, "b").compile(checkpointer=saver))
+    thread = drive.on(builder.add_edge(START, "a").add_edge(START, "b").compile(saver))
     thread.invoke({})
     with pytest.warns(GraphWarning, match="closes the question that the error handler of 'a' asks; .* as_node='a'"):
         thread.update({"log": ["by hand"]}, as_node="b")
@@ -275,7 +275,7 @@ def test_updates_for_sends_keep_the_task_started_by_an_edge_of_the_same_node(spo
     thread = drive.on(
         chain_of(State, a=says("a", ran), w=says("w", ran))
         .add_conditional_edges("a", lambda state: [Send("w", {"log": [n]}) for n in (1, 2)], ["w"])
-        .compile(checkpointer=saver, interrupt_before=["w"])
+        .compile(saver, interrupt_before=["w"])
     )
     thread.invoke({})
     thread.call("bulk_update_state", [[StateUpdate({"log": [f"e{n}"]}, "w") for n in range(spoken)]])
@@ -319,7 +319,7 @@ def test_a_node_that_raised_graph_interrupt_runs_again_after_an_edit(drive, save
             raise GraphInterrupt("too long")
         return {"log": [state["text"]]}
 
-    thread = drive.on(chain_of(Draft, short=short).compile(checkpointer=saver))
+    thread = drive.on(chain_of(Draft, short=short).compile(saver))
     assert asked(thread.invoke({"text": "long text"})) == ["too long"]
     thread.update({"text": "ok"})
     assert thread.invoke(None)["log"] == ["ok"]
@@ -355,7 +355,7 @@ def test_an_edit_of_a_paused_entrypoint_needs_as_node(drive, saver):
 def test_an_edit_in_a_loop_acts_as_the_run_that_ended(drive, saver):
     thread = drive.on(chain_of(Draft, ask=asks("ask"))
         .add_conditional_edges("ask", lambda s: "ask" if len(s["log"]) < 4 else END, ["ask", END])
-        .compile(checkpointer=saver))
+        .compile(saver))
     thread.invoke({})
     thread.resume(1)
     before = question(thread)

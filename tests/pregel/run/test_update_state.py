@@ -80,7 +80,7 @@ def test_none_writes_no_keys_and_still_follows_the_edges(drive):
 def test_an_update_calls_the_router_of_its_node(drive):
     builder = graph_of(State, "S>x", x=says("x"), y=says("y"), z=says("z"))
     builder.add_conditional_edges("x", lambda s: "yz"[s["a"]], ["y", "z"])
-    thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
+    thread = drive.on(builder.compile(InMemorySaver()))
     thread.update({"a": 1}, as_node="x")
     assert thread.state.next == ("z",)
 
@@ -208,7 +208,7 @@ def test_acting_for_a_pending_node_with_lasting_triggers_does_not_run_it_again(d
 def test_pending_sends_stay_when_another_task_is_acted_for(drive):
     builder = StateGraph(State).add_node("w", lambda n: {"log": [n]}).add_node("b", says("b"))
     builder.add_conditional_edges(START, lambda s: [Send("w", 1), Send("w", 2), "b"], ["w", "b"])
-    thread = drive.on(builder.compile(checkpointer=InMemorySaver(), interrupt_before=["b"]))
+    thread = drive.on(builder.compile(InMemorySaver(), interrupt_before=["b"]))
     thread.invoke({})
     thread.update({"log": ["as b"]}, as_node="b")
     assert thread.state.next == ("w", "w")

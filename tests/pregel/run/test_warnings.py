@@ -381,7 +381,7 @@ WRONG_INPUTS = {
 @pytest.mark.parametrize(("given", "text"), WRONG_INPUTS.values(), ids=WRONG_INPUTS)
 def test_an_input_without_effect_is_refused_before_anything_is_stored(given, text, drive):
     saver = InMemorySaver()
-    app = StateGraph(State, input_schema=Input).add_node("a", plain).add_edge(START, "a").compile(checkpointer=saver)
+    app = StateGraph(State, input_schema=Input).add_node("a", plain).add_edge(START, "a").compile(saver)
     with pytest.raises(InvalidUpdateError, match=text):
         drive.invoke(app, given() if isinstance(given, types.FunctionType) else given, thread_config(1))
     assert not list(saver.list(None))
@@ -403,7 +403,7 @@ def test_an_input_with_extra_keys_is_accepted_with_a_warning(given, text, drive)
 
 def test_the_output_of_a_call_is_an_input_of_the_next(drive):
     """`__interrupt__` is no typo, nor are keys that a subgraph does not share, or a router at START is shown."""
-    app = chain_of(State, a=lambda state: {"x": interrupt("?")}).compile(checkpointer=InMemorySaver())
+    app = chain_of(State, a=lambda state: {"x": interrupt("?")}).compile(InMemorySaver())
     result = drive.invoke(app, {"xs": []}, thread_config("1"))
     assert drive.invoke(app, {**result}, thread_config("2")).keys() == result.keys()
     inner = StateGraph(State, input_schema=Input).add_node("n", lambda state: {"x": 2}).add_edge(START, "n").compile()
@@ -483,7 +483,7 @@ def test_a_context_inside_configurable_warns_if_the_graph_has_a_context_schema(d
 def test_a_setting_without_effect_warns_once(drive):
     builder = chain_of(State, a=plain)
     with pytest.warns(GraphWarning, match="'recursion_limt' is not a setting") as told:
-        app = builder.compile(checkpointer=InMemorySaver()).with_config({"recursion_limt": 3}, configurable={"thread_id": 1})
+        app = builder.compile(InMemorySaver()).with_config({"recursion_limt": 3}, configurable={"thread_id": 1})
         drive.invoke(app, {"x": 0})
         drive.get_state(app, None)
         drive.batch(app, [{"x": 0}], {"tags": ["t"]})
@@ -494,7 +494,7 @@ def test_a_setting_without_effect_warns_once(drive):
 
 
 def test_a_flat_thread_names_the_thread_of_a_graph_that_a_node_runs(drive):
-    inner = chain_of(State, a=plain).compile(checkpointer=InMemorySaver())
+    inner = chain_of(State, a=plain).compile(InMemorySaver())
     drive.invoke(
         chain_of(State, n=lambda state: inner.invoke({"x": 0}, {"thread_id": "of its own"})).compile(
             checkpointer=InMemorySaver()
@@ -517,7 +517,7 @@ class Other(NamedTuple):
 
 
 def test_a_foreign_state_update_is_accepted_and_other_types_are_refused(drive):
-    app = chain_of(State, a=plain).compile(checkpointer=InMemorySaver())
+    app = chain_of(State, a=plain).compile(InMemorySaver())
     config = thread_config("1")
     drive.call(app, "bulk_update_state", config, [[Foreign({"x": 7}, "a")]])
     assert drive.get_state(app, config).values["x"] == 7
@@ -528,7 +528,7 @@ def test_a_foreign_state_update_is_accepted_and_other_types_are_refused(drive):
 
 
 def test_custom_configurable_keys_and_flat_coordinates_do_not_warn(drive):
-    app = chain_of(State, a=plain).compile(checkpointer=InMemorySaver())
+    app = chain_of(State, a=plain).compile(InMemorySaver())
     own = {"user_id": 1, "model_name": "m", "run_id": "r", "thread": "t", "checkpoint_ns": "", "limit": 3, "lang": "en"}
     own.update({"context": "c", "version": "v3", "debug": True, "executor": "e", "mode": "fast"})
     assert drive.invoke(app, {"x": 0}, {"configurable": {"thread_id": "1", **own}})["x"] == 1
@@ -537,7 +537,7 @@ def test_custom_configurable_keys_and_flat_coordinates_do_not_warn(drive):
 
 
 def test_two_different_thread_ids_in_one_config_are_refused(drive):
-    app = chain_of(State, a=plain).compile(checkpointer=InMemorySaver())
+    app = chain_of(State, a=plain).compile(InMemorySaver())
     with pytest.raises(ValueError, match="thread_id must be given once, got '1' and, inside `configurable`, '2'"):
         drive.invoke(app, {"x": 0}, {"thread_id": "1", "configurable": {"thread_id": "2"}})
 

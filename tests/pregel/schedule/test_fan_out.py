@@ -24,7 +24,7 @@ class State(TypedDict, total=False):
 def fan_out(node):
     sends = [Send("node", {"number": number}) for number in range(COUNT)]
     graph = StateGraph(State).add_node("node", node).add_conditional_edges(START, lambda _: sends, ["node"])
-    return graph.compile(checkpointer=InMemorySaver())
+    return graph.compile(InMemorySaver())
 
 
 class Fails:

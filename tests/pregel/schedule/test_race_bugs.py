@@ -44,7 +44,7 @@ def run_races():
         for number, group in enumerate(sends):
             builder.add_node(f"s{number}", lambda state, group=group: group, destinations=("run",))
             builder.add_edge(START, f"s{number}")
-        return builder.compile(checkpointer=saver)
+        return builder.compile(saver)
 
     def racer(name) -> Send:
         return Send("run", {"name": name}, race="r")
@@ -68,7 +68,7 @@ def run_memories():
     agent = chain_of(State, hear=lambda state: {"log": [state["news"]]})
     builder = StateGraph(State).add_node("agent", agent.compile(checkpointer=True))
     builder.add_conditional_edges(START, lambda state: [Send("agent", {"news": state["news"]}, key=state["news"][0])], ["agent"])
-    app = builder.compile(checkpointer=InMemorySaver())
+    app = builder.compile(InMemorySaver())
     for news in ("a1", "b1", "a2"):
         app.invoke({"news": news}, CONFIG)
     memory = thread_config(checkpoint_ns="agent:=a")

@@ -133,7 +133,7 @@ def make_app(drive, track, racers, saver=None, *, more=(), **policies):
     builder.add_node("after", lambda state: {"after": [",".join(state.get("log", []))]})
     builder.add_conditional_edges(START, lambda state: [*sends, *more], ["run"])
     builder.add_edge("run", "after")
-    return builder.compile(checkpointer=saver)
+    return builder.compile(saver)
 
 
 # -- who wins -----------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def test_of_several_found_finished_together_the_first_in_path_order_wins(drive, 
 
     builder = StateGraph(State).add_node("run", arun if drive.is_async else run)
     race_of(builder, "abc")
-    result = drive.invoke(builder.compile(checkpointer=saver), {}, CONFIG)["log"]
+    result = drive.invoke(builder.compile(saver), {}, CONFIG)["log"]
     assert len(result) == 1 and (result == ["a"] or not drive.is_async)
 
 
@@ -205,7 +205,7 @@ def test_the_sends_of_two_tasks_are_two_races(drive, saver):
         builder.add_node(name, lambda state, name=name: [Send("run", {"name": name + n}, race="r") for n in "12"], destinations=("run",))
         builder.add_edge(START, name)
     builder.add_node("run", lambda item: {"log": [item["name"][0]]})
-    app = builder.compile(checkpointer=saver)
+    app = builder.compile(saver)
     assert sorted(drive.invoke(app, {}, CONFIG)["log"]) == ["a", "b"]
 
 
@@ -320,7 +320,7 @@ def test_a_loser_keeps_its_recorded_effects(drive, saver):
 
     builder = StateGraph(State).add_node("run", run)
     race_of(builder, ("slow", "quick"))
-    app = builder.compile(checkpointer=saver)
+    app = builder.compile(saver)
     log = drive.invoke(app, {}, CONFIG)["log"]
     over.set()
     assert log == ["quick"] and charged == ["slow"]
@@ -330,12 +330,12 @@ def test_graphs_race_as_well(drive, saver, track):
     body = track.arun if drive.is_async else track.run
     inner = StateGraph(State, input_schema=Item).add_node("step", body, input_schema=Item).add_edge(START, "step")
     for memory in (None, True):
-        builder = StateGraph(State).add_node("run", inner.compile(checkpointer=memory))
+        builder = StateGraph(State).add_node("run", inner.compile(memory))
         keys = [(name, name if memory else None) for name in ("hang", "win")]
         builder.add_conditional_edges(
             START, lambda state, keys=keys: [Send("run", {"name": n}, race="r", key=k) for n, k in keys], ["run"]
         )
-        app = builder.compile(checkpointer=InMemorySaver() if memory else saver)
+        app = builder.compile(InMemorySaver() if memory else saver)
         assert drive.invoke(app, {}, CONFIG)["log"] == ["win"]
 
 
@@ -478,7 +478,7 @@ def test_losers_on_processes_are_cancelled(drive):
     with ProcessExecutor(2) as executor:
         builder = StateGraph(State).add_node("run", run_elsewhere, executor=executor)
         race_of(builder, ("hang", "win"))
-        app = builder.compile(checkpointer=InMemorySaver())
+        app = builder.compile(InMemorySaver())
         for turn in (1, 2, 3):  # more hanging calls than there are workers: each was stopped
             assert drive.invoke(app, {}, CONFIG)["log"] == ["win"] * turn
 
@@ -535,7 +535,7 @@ def test_explain_names_losers(drive, track):
         builder.add_node(name, track.arun if drive.is_async else track.run)
     racers = [Send("win", {"name": "win"}, race="r"), Send("hang", {"name": "hang"}, race="r")]
     builder.add_conditional_edges(START, lambda state: [*racers, Send("ask", {"name": "ask"})], ["win", "hang", "ask"])
-    thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
+    thread = drive.on(builder.compile(InMemorySaver()))
     assert thread.invoke({})["__interrupt__"]
     told = thread.call("explain")
     assert (told["hang"].state, told["win"].state, told["ask"].state) == ("idle", "waiting", "next")
@@ -555,7 +555,7 @@ def test_losers_arrive_at_no_join(drive, saver, track):
     racers = [Send("a", {"name": "hang"}, race="r"), Send("b", {"name": "win"}, race="r")]
     builder.add_conditional_edges(START, lambda state: racers, ["a", "b"])
     builder.add_edge(["a", "b"], "any", wait="any")
-    assert drive.invoke(builder.compile(checkpointer=saver), {}, CONFIG) == {"log": ["win"], "after": ["b"]}
+    assert drive.invoke(builder.compile(saver), {}, CONFIG) == {"log": ["win"], "after": ["b"]}
 
 
 @in_supersteps

@@ -49,7 +49,7 @@ class Work:
         self.broken = True
         builder = StateGraph(Log).add_node("work", self.awork if drive.is_async else self.work)
         builder.add_conditional_edges(START, lambda state: [Send("work", {"name": name}) for name in "abcde"], ["work"])
-        self.app = builder.compile(checkpointer=saver, **options)
+        self.app = builder.compile(saver, **options)
 
     def work(self, item: Item):
         name = item["name"]
@@ -104,7 +104,7 @@ def test_a_call_s_own_choice_wins(drive, saver):
 @pytest.mark.parametrize(("own", "ran"), [(None, [*"abcde"]), ("stop", ["a", "b"])])
 def test_a_graph_inside_does_as_the_one_around_unless_it_says_otherwise(drive, own, ran):
     work = Work(drive, None, on_failure=own)
-    app = chain_of(Log, inner=work.app).compile(checkpointer=InMemorySaver(), on_failure="finish")
+    app = chain_of(Log, inner=work.app).compile(InMemorySaver(), on_failure="finish")
     with pytest.raises(ConnectionError, match="b"):
         drive.invoke(app, {}, {**CONFIG, "max_concurrency": 1})
     assert work.ran == ran
@@ -169,7 +169,7 @@ def slow_steps(clock: Clock, saver):
         return node
 
     builder = StateGraph(Log).add_sequence([(name, step(name)) for name in "abc"])
-    return builder.add_edge(START, "a").compile(checkpointer=saver)
+    return builder.add_edge(START, "a").compile(saver)
 
 
 def test_no_superstep_starts_after_the_deadline(drive, saver, clock):
@@ -196,7 +196,7 @@ def test_within_a_step_those_that_wait_do_not_start_and_the_others_are_kept(driv
 
     builder = StateGraph(Log).add_node("work", awork if drive.is_async else work)
     builder.add_conditional_edges(START, lambda state: [Send("work", {"name": name}) for name in "abcde"], ["work"])
-    thread = drive.on(builder.compile(checkpointer=saver, schedule=schedule))
+    thread = drive.on(builder.compile(saver, schedule=schedule))
     with pytest.raises(GraphDrained):
         thread.invoke({}, clock.config(2, max_concurrency=1))
     assert ran == ["a", "b"]
@@ -213,7 +213,7 @@ def test_no_error_handler_starts_after_the_deadline(drive, saver, clock, schedul
         raise ValueError("no")
 
     builder = StateGraph(Log).add_node("fail", fail, error_handler=lambda state: {"log": ["handled"]})
-    thread = drive.on(builder.add_edge(START, "fail").compile(checkpointer=saver, schedule=schedule))
+    thread = drive.on(builder.add_edge(START, "fail").compile(saver, schedule=schedule))
     with pytest.raises(GraphDrained):
         thread.invoke({}, clock.config(1))
     assert thread.log == []
@@ -249,7 +249,7 @@ def test_a_graph_inside_takes_the_earlier_one(drive, saver, clock):
     inner = slow_steps(clock, None)
     for own, reached in ((timedelta(seconds=1), 1), (timedelta(days=1), 2)):
         began = clock.now
-        app = chain_of(Log, inner=drive.node_of(inner, None, {"deadline": began + own})).compile(checkpointer=saver)
+        app = chain_of(Log, inner=drive.node_of(inner, None, {"deadline": began + own})).compile(saver)
         with pytest.raises(GraphDrained):
             drive.invoke(app, {}, clock.config(2, configurable={"thread_id": str(reached)}))
         assert clock.now - began == timedelta(seconds=reached)

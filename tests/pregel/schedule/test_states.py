@@ -1,7 +1,5 @@
 """The states of a task: the table is whole, and the page that explains the engine shows it as it is."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import get_args

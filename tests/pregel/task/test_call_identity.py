@@ -499,7 +499,7 @@ def test_a_node_runs_though_its_own_record_still_lists_the_answered_interrupt(dr
         return {"log": [interrupt("b")]}
 
     graph = graph_of(Log, "S>first S>second", first=first, second=second)
-    thread = drive.on(graph.compile(checkpointer=InMemorySaver()))
+    thread = drive.on(graph.compile(InMemorySaver()))
     ids = {question.value: question.id for question in thread.invoke(EMPTY)["__interrupt__"]}
     with pytest.raises(KeyboardInterrupt):
         thread.resume({ids["a"]: "A"})

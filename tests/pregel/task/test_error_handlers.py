@@ -53,7 +53,7 @@ def app_of(handler, node=fail, saver=None, **policies):
     graph.add_node("after", say("after")).add_node("aside", say("aside"))
     graph.add_edge(START, "node").add_edge("node", "after")
     graph.add_conditional_edges("after", lambda state: "__end__", ["aside", "__end__"])
-    return graph.compile(checkpointer=saver)
+    return graph.compile(saver)
 
 
 # -- what it is given and what it gives -----------------------------------------------------------------------
@@ -106,7 +106,7 @@ def test_a_node_that_waited_for_others_has_run_once_its_failure_is_handled(drive
     graph = StateGraph(State).add_node("node", fail, error_handler=say("handled"))
     graph.add_node("one", say("one")).add_node("two", say("two")).add_edge(["one", "two"], "node")
     graph.add_edge(START, "one").add_edge(START, "two")
-    thread = drive.on(graph.compile(checkpointer=InMemorySaver()))
+    thread = drive.on(graph.compile(InMemorySaver()))
     assert thread.invoke({"n": 1})["log"] == ["one", "two", "handled"]
     assert thread.state.next == ()
     assert thread.invoke(None)["log"] == ["one", "two", "handled"]
@@ -123,7 +123,7 @@ def test_an_update_without_as_node_is_from_the_node_whose_failure_was_handled(dr
 
 def test_an_update_without_as_node_is_never_from_a_handler(drive):
     graph = StateGraph(State).add_node("node", fail, error_handler=say("handled")).add_edge(START, "node")
-    thread = drive.on(graph.compile(checkpointer=InMemorySaver()))
+    thread = drive.on(graph.compile(InMemorySaver()))
     thread.update({"log": ["from the only node"]})
     assert thread.state.next == ()
     with pytest.raises(InvalidUpdateError) as caught:
@@ -177,7 +177,7 @@ def test_a_handler_runs_in_the_same_superstep_and_siblings_continue(drive):
     graph = StateGraph(State)
     for name, node in {"a": say("a"), "b": fail, "c": say("c")}.items():
         graph.add_node(name, node, error_handler=say("handled") if name == "b" else None).add_edge(START, name)
-    thread = drive.on(graph.compile(checkpointer=InMemorySaver()))
+    thread = drive.on(graph.compile(InMemorySaver()))
     assert thread.invoke({"n": 1})["log"] == ["a", "handled", "c"]
     assert [s.metadata["step"] for s in thread.history()] == [1, 0, -1]
 
@@ -394,7 +394,7 @@ def test_several_failures_with_a_fatal_one(drive):
         return {"log": ["fatal"]}
 
     graph = StateGraph(State).add_node("a", fail, error_handler=say("handled")).add_node("b", fatal)
-    thread = drive.on(graph.add_edge(START, "a").add_edge(START, "b").compile(checkpointer=InMemorySaver()))
+    thread = drive.on(graph.add_edge(START, "a").add_edge(START, "b").compile(InMemorySaver()))
     with pytest.raises(KeyError, match="fatal"):
         thread.invoke({"n": 1})
     broken.clear()
@@ -405,7 +405,7 @@ def test_several_failures_with_a_fatal_one(drive):
 def test_writes_of_a_handler_in_an_interrupted_superstep_survive_an_edit(drive, node, update, log):
     graph = StateGraph(State).add_node("node", fail, error_handler=say("handled"))
     graph.add_node("ask", lambda state: {"log": [interrupt("?")]})
-    thread = drive.on(graph.add_edge(START, "node").add_edge(START, "ask").compile(checkpointer=InMemorySaver()))
+    thread = drive.on(graph.add_edge(START, "node").add_edge(START, "ask").compile(InMemorySaver()))
     thread.invoke(EMPTY)
     thread.update(update and {"log": update}, as_node=node)
     state = thread.state
@@ -428,7 +428,7 @@ def test_a_handler_that_had_finished_counts_when_its_node_fails_again(drive, sav
     def app(**policies):
         graph = StateGraph(State).add_node("node", node, **policies).add_edge(START, "node")
         graph.add_node("other", lambda state: {"log": [interrupt("other?", key="other")]}).add_edge(START, "other")
-        return graph.compile(checkpointer=saver, schedule=schedule)
+        return graph.compile(saver, schedule=schedule)
 
     config = {"configurable": {"thread_id": "t"}}
     drive.invoke(app(error_handler=handler), {"n": 1}, config)

@@ -68,7 +68,7 @@ def test_ids_are_32_hex_digits_and_differ_between_rounds_of_a_loop(drive):
     thread = drive.on(
         chain_of(State, n=asks("n"))
         .add_conditional_edges("n", lambda state: END if len(state["log"]) == 3 else "n")
-        .compile(checkpointer=InMemorySaver())
+        .compile(InMemorySaver())
     )
     found = []
     result = thread.invoke({})
@@ -154,7 +154,7 @@ def test_a_value_in_a_raised_graph_interrupt_is_one_interrupt_after_the_answered
         return {"log": [first]}
 
     graph_ = StateGraph(State).add_node("n", node, timeout=timeout).add_edge(START, "n")
-    thread = drive.on(graph_.compile(checkpointer=InMemorySaver()))
+    thread = drive.on(graph_.compile(InMemorySaver()))
     first = thread.invoke({"a": 1})["__interrupt__"]
     second = thread.resume("yes")["__interrupt__"]
     assert [question.value for question in (*first, *second)] == ["first", "manual interrupt"]
@@ -372,7 +372,7 @@ def test_a_router_may_ask_and_its_node_runs_again(drive):
     ran = Ran()
     builder = graph_of(State, "S>x", x=says("x", ran), y=says("y"))
     builder.add_conditional_edges("x", lambda state: interrupt("where?"), ["y", END])
-    thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
+    thread = drive.on(builder.compile(InMemorySaver()))
     assert asked(thread.invoke({})) == ["where?"]
     assert thread.state.values.get("log", []) == []
     assert thread.resume("y")["log"] == ["x", "y"]
@@ -382,7 +382,7 @@ def test_a_router_may_ask_and_its_node_runs_again(drive):
 def test_a_router_at_the_start_may_ask_and_the_call_shows_it(drive):
     builder = StateGraph(State).add_node("x", says("x")).add_node("y", says("y"))
     builder.add_conditional_edges(START, lambda state: interrupt("where?"), ["x", "y"])
-    thread = drive.on(builder.compile(checkpointer=InMemorySaver()))
+    thread = drive.on(builder.compile(InMemorySaver()))
     assert asked(thread.invoke({})) == ["where?"]
     assert thread.resume("y")["log"] == ["y"]
 
@@ -692,7 +692,7 @@ def test_a_group_with_a_failure_is_tried_again_without_its_questions(drive):
 
     policy = RetryPolicy(initial_interval=0.0, retry_on=ExceptionGroup)
     builder = StateGraph(State).add_node("n", node, retry_policy=policy)
-    app = builder.add_edge(START, "n").compile(checkpointer=InMemorySaver())
+    app = builder.add_edge(START, "n").compile(InMemorySaver())
     assert drive.invoke(app, {}, CONFIG)["log"] == ["done"]
     assert len(tries) == 2
 

@@ -64,7 +64,7 @@ def make_desk(drive, saver, agent=None, **policies):
     builder.add_conditional_edges(
         START, lambda state: [Send("agent", {"news": news}, key=key) for key, news in state["mail"]], ["agent"]
     )
-    return builder.compile(checkpointer=saver)
+    return builder.compile(saver)
 
 
 def heard(drive, app, subgraph):
@@ -167,7 +167,7 @@ def test_a_command_and_an_entrypoint_take_keys_as_well(drive, saver):
 
     for turn in (1, 2):
         builder = StateGraph(Desk).add_node("sort", sort, destinations=("count",)).add_node("count", count)
-        app = builder.add_edge(START, "sort").compile(checkpointer=saver)
+        app = builder.add_edge(START, "sort").compile(saver)
         said = drive.invoke(app, {"mail": [("a", "a"), ("b", "b")]}, CONFIG)["said"]
         assert said[-2:] == [f"a{turn}", f"b{turn}"]
 
@@ -362,7 +362,7 @@ def test_a_cached_result_is_of_one_memory(drive):
     builder.add_conditional_edges(
         START, lambda state: [Send("agent", {"news": news}, key=key) for key, news in state["mail"]], ["agent"]
     )
-    app = builder.compile(checkpointer=saver, cache=cache)
+    app = builder.compile(saver, cache=cache)
     for _ in range(2):
         drive.invoke(app, {"mail": [("ann", "same"), ("bob", "same")]}, CONFIG)
     assert heard(drive, app, ("agent", "ann")) == heard(drive, app, ("agent", "bob")) == ["same"]

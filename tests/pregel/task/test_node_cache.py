@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Annotated
 
 import pytest
+from kit.drive import each_schedule
 from kit.graphs import chain_of, parallel_of, thread_config
 from typing_extensions import TypedDict
 
@@ -467,7 +468,7 @@ def ask_twice(state):
 asking_graph = chain_of(State, node=ask_twice).compile()
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 @pytest.mark.parametrize("node", [ask_twice, ask_twice_by_tasks, asking_graph], ids=["node", "tasks", "graph"])
 async def test_what_a_person_has_answered_is_for_this_thread_alone(node, schedule, local_saver):
     graph = StateGraph(State).add_node("ask", node, cache_policy=CachePolicy(key_func=lambda state: str(state["n"])))
@@ -487,7 +488,7 @@ def ask_by_calls(state):
     return [ask_by_task("first").result(), ask_by_task("second").result()]
 
 
-@pytest.mark.parametrize("schedule", ["supersteps", "ready"])
+@each_schedule
 @pytest.mark.parametrize("ask", [ask_by_graph, ask_by_calls], ids=["graph", "calls"])
 def test_what_a_person_has_answered_is_for_this_thread_alone_after_a_crash(ask, schedule, local_saver):
     """The attempt that returns has only found what an earlier run did with the answer."""

@@ -351,7 +351,7 @@ def test_without_a_policy_a_failed_router_runs_again_on_resume(drive):
 
     graph = graph_of(State, "S>node", node=node, end=lambda s: {"log": ["end"]})
     graph.add_conditional_edges("node", route, ["end"])
-    thread = drive.on(graph.compile(checkpointer=InMemorySaver()))
+    thread = drive.on(graph.compile(InMemorySaver()))
     with pytest.raises(Oops) as caught:
         thread.invoke({"n": 1})
     assert "'node'" in caught.value.__notes__[0]

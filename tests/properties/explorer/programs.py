@@ -91,7 +91,7 @@ def turned(process: Process, saver, asks, schedule="supersteps"):
 
     for name, count in asks.items():
         graph.add_node(name, party(name, count)).add_edge(START, name)
-    return graph.compile(checkpointer=saver, schedule=schedule)
+    return graph.compile(saver, schedule=schedule)
 
 
 def body(process: Process, told):
@@ -140,14 +140,14 @@ def side_by_side(process: Process, saver, asks):
         graph.add_edge(START, name)
     if "z" in asks:
         graph.add_edge(first, "z")
-    return graph.compile(checkpointer=saver)
+    return graph.compile(saver)
 
 
 def sends(process: Process, saver, asks):
     """Sends to one node."""
     graph = StateGraph(State).add_node("work", body(process, lambda given: given))
     graph.add_conditional_edges(START, lambda state: [Send("work", each) for each in asks.items()])
-    return graph.compile(checkpointer=saver)
+    return graph.compile(saver)
 
 
 def tasks(process: Process, saver, asks):
@@ -161,7 +161,7 @@ def tasks_in_node(process: Process, saver, asks):
     others = {name: count for name, count in asks.items() if name != first}
     graph = StateGraph(State).add_node(first, party(process, first, asks[first]))
     graph.add_node("calls", calling(process, others))
-    return graph.add_edge(START, first).add_edge(START, "calls").compile(checkpointer=saver)
+    return graph.add_edge(START, first).add_edge(START, "calls").compile(saver)
 
 
 class Inner(TypedDict, total=False):
@@ -175,7 +175,7 @@ def nested(process: Process, saver, asks):
     graph = chain_of(State, nested=inner.compile())
     for name in others:
         graph.add_node(name, party(process, name, asks[name])).add_edge(START, name)
-    return graph.compile(checkpointer=saver)
+    return graph.compile(saver)
 
 
 def chained(process: Process, saver, asks):
@@ -194,7 +194,7 @@ def chained(process: Process, saver, asks):
     graph = chain_of(State, calls=calls if process.world.loop is None else acalls)
     for name in others:
         graph.add_node(name, party(process, name, asks[name])).add_edge(START, name)
-    return graph.compile(checkpointer=saver)
+    return graph.compile(saver)
 
 
 def ready(process: Process, saver, asks):
@@ -219,7 +219,7 @@ def ready(process: Process, saver, asks):
         for source, target in zip([START, *before], [*before, name], strict=True):
             if (source, target) not in graph.edges:
                 graph.add_edge(source, target)
-    return graph.compile(checkpointer=saver, schedule="ready")
+    return graph.compile(saver, schedule="ready")
 
 
 def _programs():
