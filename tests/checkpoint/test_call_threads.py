@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 
 import pytest
+from kit.drive import run_threads
 from kit.graphs import Count, thread_config
 from kit.programs import printed
 
@@ -207,10 +208,7 @@ def test_several_event_loops_call_at_once(threads):
 
     names = []
     loops = [threading.Thread(target=lambda: names.append(asyncio.run(go()))) for _ in range(2)]
-    for each in loops:
-        each.start()
-    for each in loops:
-        each.join(WAIT)
+    run_threads(loops)
     assert len(set(names)) == 2
 
 

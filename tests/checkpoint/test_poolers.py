@@ -13,6 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from kit import cluster
+from kit.drive import run_threads
 from kit.fleet import QUICK, counting, until, working
 from kit.graphs import thread_config
 
@@ -87,10 +88,7 @@ def at_once(work, number=8):
             failed.append(error)
 
     threads = [threading.Thread(target=run, args=(each,)) for each in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
+    run_threads(threads)
     assert not failed
 
 

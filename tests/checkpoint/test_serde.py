@@ -25,7 +25,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from kit import stored_values
-from kit.drive import each_case
+from kit.drive import each_case, run_threads
 from kit.stored_values import (
     EXACT,
     GADGETS,
@@ -846,10 +846,7 @@ def test_many_threads_share_one_serializer():
                     wrong.append(error)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(threads)
     assert not wrong
 
 

@@ -9,12 +9,12 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from kit.programs import ROOT
 
 from stategraph import SqliteSaver, __version__
 from stategraph.__main__ import COMMANDS, main
 from stategraph.cli import doctor
 
-ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

@@ -8,13 +8,12 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import httpx
 import pytest
 from kit.cluster import free_port
+from kit.programs import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "deploy" / "compose"
 COMMANDS = [json.loads(found) for found in re.findall(r"^    command: (\[.*\])$", (FOLDER / "compose.yaml").read_text(), re.MULTILINE)]
 

@@ -15,8 +15,8 @@ from types import ModuleType
 import pytest
 from kit import chat_server, cluster
 from kit.drive import each_case
+from kit.programs import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ["channels", "checkpoint", "store", "pregel", "executors", "graph", "prebuilt", "visualize", "workers", "compat", "testing", "cli", "serve", "otel", "upgrade", "lab"]
 PAGES = [ROOT / "README.md", ROOT / "DESCRIPTION.md", ROOT / "cli/skill.md", *sorted((ROOT / "docs").rglob("*.md"))]
 

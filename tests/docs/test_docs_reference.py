@@ -3,14 +3,13 @@
 import inspect
 import re
 from importlib import import_module
-from pathlib import Path
 
 import pytest
+from kit.programs import ROOT
 
 from stategraph.checkpoint.records import RunnableConfig
 from stategraph.pregel.run import config
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 ROOMS = ["channels", "checkpoint", "executors", "graph", "prebuilt", "pregel", "store", "testing", "visualize", "workers"]
 PUBLIC = [

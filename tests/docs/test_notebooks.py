@@ -8,12 +8,11 @@ import shutil
 import sys
 import xml.etree.ElementTree as ET
 from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 
 import pytest
 from kit.drive import each_case
+from kit.programs import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "notebooks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 KNOWN = [

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from kit.browser import browsing, needs_chromium
-
-ROOT = Path(__file__).resolve().parents[2]
+from kit.programs import ROOT
 
 QUERIES = {
     "human-in-the-loop": "how-to/questions",

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from typing import NamedTuple, TypedDict
 
+from kit.drive import run_threads
 from kit.graphs import chain_of
 
 from stategraph import (
@@ -129,10 +130,7 @@ class Program:
                 turns[place + 1].set()
 
         threads = [threading.Thread(target=copy_context().run, args=(work, n)) for n in range(len(order))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_threads(threads)
         return self.ended(order, ends)
 
     async def abody(self, _):

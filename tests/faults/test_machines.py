@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 from kit import cluster, machines
+from kit.drive import run_threads
 from kit.fleet import Fleet, counting, judged, until
 from kit.graphs import Log, graph_of, thread_config
 from kit.machines import Host, Network
@@ -401,10 +402,7 @@ def test_a_server_that_lost_its_power_is_reconnected(site):
                 together.wait()
 
         threads = [threading.Thread(target=use) for _ in range(5)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_threads(threads)
         app.invoke(five(), thread_config("t"))
         site.server.lose_power()
         site.server.switch_on()

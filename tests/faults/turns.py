@@ -4,6 +4,7 @@ import threading
 import time
 from collections import Counter
 
+from kit.drive import run_threads
 from kit.graphs import Log
 
 from stategraph import START, GraphDrained, StateGraph, ThreadBusyError
@@ -46,10 +47,7 @@ def calls_that_take_turns(round):
                 ended[number] = error
 
         callers = [threading.Thread(target=call, args=(number,)) for number in range(len(plan))]
-        for each in callers:
-            each.start()
-        for each in callers:
-            each.join(60)
+        run_threads(callers)
         assert_same(len(ended), len(plan), f"{plan}: calls that have ended")
         found = Counter(app.get_state(config()).values["log"])
     for number, outcome in ended.items():

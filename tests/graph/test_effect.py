@@ -6,14 +6,13 @@ import json
 import os
 import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from kit import cluster
 from kit.effect_kills import KINDS, PLACES, WAYS
 from kit.graphs import CONFIG, EMPTY, Log, chain_of, thread_config
 from kit.places import Failed, calling
-from kit.programs import output_of
+from kit.programs import ROOT, output_of
 
 from stategraph import (
     START,
@@ -30,7 +29,6 @@ from stategraph import (
 )
 from stategraph.prebuilt import Tool, ToolNode
 
-ROOT = Path(__file__).parents[2]
 AGAIN = RetryPolicy(max_attempts=3, initial_interval=0, retry_on=Exception)
 
 

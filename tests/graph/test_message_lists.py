@@ -11,6 +11,7 @@ from functools import reduce
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.drive import run_threads
 from kit.graphs import chain_of, thread_config
 from kit.programs import OF_THE_PACKAGE, ROOT, find_peer, output_of
 
@@ -106,10 +107,7 @@ def test_routers_on_several_threads_may_preview_one_channel():
         found.append(len(channel.preview([says("new", "again"), says(f"mine {n}")])))
 
     threads = [threading.Thread(target=preview, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
+    run_threads(threads)
     assert found == [202] * 8
 
 

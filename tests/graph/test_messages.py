@@ -10,7 +10,6 @@ import functools
 import gc
 import weakref
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import pytest
@@ -51,7 +50,6 @@ from stategraph.pregel.run.tokens import (
     written_messages,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
 CLEAR = RemoveMessage(id=REMOVE_ALL_MESSAGES)
 MESSAGES = BinaryOperatorAggregate(list, add_messages)
 

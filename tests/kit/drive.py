@@ -169,6 +169,21 @@ def each_case(names, cases):
     return make
 
 
+def run_threads(threads):
+    """Start threads, and wait until all have ended."""
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+
+async def cancel(call):
+    """Cancel a call on this loop; it must end so."""
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
 def draw(cases, config, *name):
     """Some of the cases, at least one: the share `STATEGRAPH_SHARE`, by the seed of Hypothesis; else all of them.
 

@@ -4,9 +4,8 @@ import ast
 import gc
 import tomllib
 from functools import cache
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from kit.programs import ROOT
 
 
 def packages():

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from kit.programs import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 RUN = "pregel/run/"
 # Each record: where it and its base classes are defined, and what it is called wherever it is held.
 OWNED = {

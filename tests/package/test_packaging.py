@@ -3,13 +3,11 @@
 import json
 import re
 import tomllib
-from pathlib import Path
 
-from kit.programs import printed
+from kit.programs import ROOT, printed
 
 import stategraph
 
-ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

@@ -14,13 +14,12 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from kit.programs import find_peer, output_of
+from kit.programs import ROOT, find_peer, output_of
 
 import stategraph
 
 pytestmark = pytest.mark.trial
 
-ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).with_name("typed")
 NAMES = sorted(file.name for file in PROGRAMS.glob("*.py"))
 MISTAKE = re.compile(r"# E(?: but (\w+))?$")

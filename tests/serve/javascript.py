@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from kit.programs import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".clients"
 REQUIRED = os.environ.get("STATEGRAPH_REQUIRE_NODE") == "1"  # then a missing client fails instead
 

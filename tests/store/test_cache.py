@@ -25,7 +25,7 @@ import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.drive import each_case
+from kit.drive import each_case, run_threads
 
 from stategraph.store.cache import (
     BaseCache,
@@ -168,10 +168,7 @@ def test_many_threads(cache):
             failures.append(error)
 
     threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(threads)
     assert not failures
 
 

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit import cluster
-from kit.drive import each_case
+from kit.drive import each_case, run_threads
 
 from stategraph.checkpoint import StorageError
 from stategraph.store import (
@@ -914,10 +914,7 @@ def test_no_change_of_many_threads_is_lost(backend):
             add()
 
     threads = [threading.Thread(target=lambda: [add() for _ in range(8)]) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(threads)
     assert store.get(("shared",), "k").value == {"n": 32}
     close_store(store)
 

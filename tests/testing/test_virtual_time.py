@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import pbkdf2_hmac
 
 import pytest
+from kit.drive import run_threads
 from kit.graphs import CONFIG, Log, parallel_of
 from kit.programs import printed
 
@@ -269,10 +270,7 @@ def test_calls_on_threads_of_a_test(drive):
             threading.Thread(target=drive.invoke, args=(graph({"nap": napper(drive, each)}), {}))
             for each in (60, 90)
         ]
-        for call in calls:
-            call.start()
-        for call in calls:
-            call.join()
+        run_threads(calls)
         assert clock.elapsed == pytest.approx(90)
 
 

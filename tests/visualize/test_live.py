@@ -14,7 +14,7 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
-from kit.drive import each_case
+from kit.drive import cancel, each_case
 from kit.graph_specs import Described, build, history, plain
 from kit.graph_specs import given as taken
 from kit.graphs import CONFIG, EMPTY, Log, chain_of, graph_of, thread_config
@@ -190,9 +190,7 @@ async def test_a_cancelled_run_is_shown_as_stopped():
 
     watching = asyncio.create_task(awatch(graph(a=hang).compile(), {"log": []}, view=seen))
     await entered.wait()
-    watching.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await watching
+    await cancel(watching)
     assert seen.progress.state == "stopped" and seen.marks[-1]["a"][0] == "failed"
 
 

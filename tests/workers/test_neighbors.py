@@ -16,6 +16,7 @@ from multiprocessing.connection import Client
 
 import psycopg
 import pytest
+from kit.drive import run_threads
 from kit.fleet import counting, until, working
 from kit.graphs import chain_of
 
@@ -161,10 +162,7 @@ def test_many_that_make_the_tables_at_once_make_them_once(postgres):
         maker.close()
 
     threads = [threading.Thread(target=start, args=(number,)) for number in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    run_threads(threads)
     assert not failed
     with psycopg.connect(postgres) as admin:
         rows = admin.execute("SELECT part, count(*) FROM stategraph_migrations GROUP BY part").fetchall()

@@ -7,7 +7,7 @@ import operator
 import threading
 
 import pytest
-from kit.drive import each_durability
+from kit.drive import cancel, each_durability
 from kit.graphs import CONFIG
 
 from stategraph.channels import BinaryOperatorAggregate, LastValue
@@ -187,9 +187,7 @@ async def test_a_cancelled_call_cancels_its_nodes_and_can_be_resumed(count, stre
     call = asyncio.create_task(read() if stream else app.ainvoke(1, CONFIG))
     await started.wait()
     await turns()
-    call.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await call
+    await cancel(call)
     assert len(cancelled) == count
     snapshot = await app.aget_state(CONFIG)
     assert len(snapshot.next) == count
@@ -221,9 +219,7 @@ async def test_what_had_finished_before_a_cancellation_is_not_run_again(stream):
 
     call = asyncio.create_task(read() if stream else app.ainvoke(1, CONFIG))
     await turns(10)
-    call.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await call
+    await cancel(call)
     wait[0] = False
     assert (await app.aget_state(CONFIG)).next == ("slow",)
     assert await app.ainvoke(None, CONFIG) == ["fast", "slow"]
@@ -303,9 +299,7 @@ async def test_a_cancelled_reader_is_not_handed_one_more_chunk():
     source = graph({"n": node(body)}).astream(1, stream_mode="custom")
     reading = asyncio.create_task(anext(source))  # type: ignore[arg-type]
     await started.wait()
-    reading.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await reading
+    await cancel(reading)
     await source.aclose()
 
 
@@ -319,9 +313,7 @@ async def test_a_cancelled_call_does_not_wait_for_a_blocking_function():
     call = asyncio.create_task(graph({"n": node(blocking)}).ainvoke(1))
     while not started.is_set():
         await asyncio.sleep(0)
-    call.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await call
+    await cancel(call)
     assert not release.is_set()
     release.set()
 
@@ -337,9 +329,7 @@ async def test_cancelling_abatch_cancels_its_runs():
 
     call = asyncio.create_task(graph({"n": node(body)}).abatch([1, 2, 3]))
     await turns()
-    call.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await call
+    await cancel(call)
     assert sorted(cancelled) == [1, 2, 3]
 
 

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from kit import cluster
+from kit.drive import run_threads
 from kit.fleet import working
 from kit.graphs import CONFIG, EMPTY, Log, chain_of, thread_config
 
@@ -202,10 +203,7 @@ def test_calls_of_a_user_are_never_more_than_the_limit(store):
             failed.append(error)
 
     threads = [threading.Thread(target=run, args=(n,)) for n in range(8)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    run_threads(threads)
     assert len(made) == 20 and failed
 
 

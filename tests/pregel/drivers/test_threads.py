@@ -8,6 +8,7 @@ import threading
 from contextvars import ContextVar
 
 import pytest
+from kit.drive import run_threads
 from kit.graphs import CONFIG, thread_config
 
 from stategraph.channels import BinaryOperatorAggregate, LastValue
@@ -279,10 +280,7 @@ def test_one_graph_serves_many_threads_and_event_loops_at_once(drive):
             results[number] = drive.invoke(app, number, thread_config(str(number)))
 
     users = [threading.Thread(target=use, args=(n,)) for n in range(8)]
-    for user in users:
-        user.start()
-    for user in users:
-        user.join(WAIT)
+    run_threads(users)
     assert results == {n: [(n, i) for i in range(4)] * 5 for n in range(8)}
 
 

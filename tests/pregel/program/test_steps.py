@@ -5,6 +5,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from kit.drive import cancel
 
 from stategraph.pregel.steps import arun_steps, run_steps
 
@@ -72,9 +73,7 @@ async def test_a_cancellation_is_raised_where_the_step_waits():
 
     waiting = asyncio.ensure_future(arun_steps(steps()))
     await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
+    await cancel(waiting)
     assert cleaned == ["up"]
 
 

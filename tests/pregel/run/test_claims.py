@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kit.drive import run_threads
 from kit.graphs import CONFIG, EMPTY, thread_config
 from kit.pausing_graphs import Ran, answer, asked, asks, fails, graph, says
 from kit.savers import local_saver
@@ -84,10 +85,7 @@ def test_of_many_concurrent_answers_one_runs(saver):
 
         fired.clear()
         threads = [threading.Thread(target=resume, args=(n,)) for n in range(4)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
+        run_threads(threads)
         assert len(fired) == 1 and told.count("done") == 1
         assert app.get_state(thread).values["log"] == [fired[0], "z"]
 

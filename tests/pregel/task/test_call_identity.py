@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.drive import Drive, each_durability
+from kit.drive import Drive, each_durability, run_threads
 from kit.graphs import CONFIG, EMPTY, Log, graph_of
 
 from stategraph import (
@@ -136,10 +136,7 @@ def test_calls_from_threads_in_another_order_keep_their_results(drive):
             found[name] = call.result()
 
         threads = [threading.Thread(target=contextvars.copy_context().run, args=(work, name)) for name in PRICES]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_threads(threads)
         return found | {"go": interrupt("go on?")}
 
     run = drive.on(flow)
