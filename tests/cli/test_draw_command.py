@@ -10,6 +10,7 @@ from stategraph.__main__ import main
 from stategraph.graph.loader import NotFoundError, find_graph, load
 
 MODULE = """
+from __future__ import annotations
 from typing import TypedDict
 from stategraph import START, StateGraph
 
