@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, TypedDict
 
 import pytest
+from kit.drive import each_schedule
 from kit.graphs import CONFIG, Log, chain_of, graph_of, thread_config
 
 from stategraph import (
@@ -336,8 +337,8 @@ def test_questions_that_a_nested_graph_asks_together_are_asked_together_again(sc
         return lambda state: {"log": [interrupt(question) for question in questions]}
 
     nodes = {"first": asking("1"), "a": asking("a?"), "b": asking("b?", "b again?"), "c": asking("a?")}
-    inner = graph_of(Asking, "S>first first>a first>b first>c", **nodes).compile()
-    app = graph_of(Asking, "S>n", n=inner).compile(InMemorySaver(), schedule=schedule)
+    inner = graph_of(Log, "S>first first>a first>b first>c", **nodes).compile()
+    app = graph_of(Log, "S>n", n=inner).compile(InMemorySaver(), schedule=schedule)
     found = app.invoke({"log": []}, CONFIG)
     while questions := found.get("__interrupt__"):
         answers = {each.id: f"to {each.value}" for each in questions[: 1 if one_by_one else None]}
