@@ -7,7 +7,10 @@ from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
+import pytest
 from kit.programs import OF_THE_PACKAGE, output_of
+
+pytest.importorskip("langgraph", reason="needs langgraph: make compat")
 
 SCRIPT = Path(__file__).parent / "surface.py"
 
