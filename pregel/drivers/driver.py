@@ -357,6 +357,7 @@ class Driver:
                 yield self._batch.join()
             except BaseException:  # Ctrl-C again
                 self.run.give_up()
+                self._leave()
                 raise
             self._take_ended(self._batch)
             self._batch = None

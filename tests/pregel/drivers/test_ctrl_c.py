@@ -348,5 +348,5 @@ def test_a_function_left_on_its_thread_by_a_second_ctrl_c_has_no_further_effects
     assert doors.get(timeout=10) is None
     assert paid == []
     threading.Thread(target=lambda: doors.get(timeout=10).set()).start()
-    assert app.invoke(None, CONFIG) == {"log": ["a"]}
+    assert app.invoke(None, CONFIG, multitask="reject") == {"log": ["a"]}
     assert paid == ["book"]
