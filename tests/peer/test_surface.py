@@ -5,12 +5,13 @@ import json
 import sys
 from fnmatch import fnmatch
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from kit.programs import OF_THE_PACKAGE, output_of
 
-pytest.importorskip("langgraph", reason="needs langgraph: make compat")
+pytestmark = pytest.mark.skipif(not find_spec("langgraph"), reason="needs langgraph: make compat")
 
 SCRIPT = Path(__file__).parent / "surface.py"
 
