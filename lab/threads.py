@@ -31,7 +31,7 @@ def find_threads(
     before: datetime | None = None,
 ) -> list[str]:
     """Return the ids of stored threads, the most recently used first. One that cannot be loaded
-    has any status and any time: `whatif` names it.
+    fits any status and any time, so that `whatif` names it.
 
     Args:
         app: the graph that ran the threads, with its checkpointer.

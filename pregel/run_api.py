@@ -379,7 +379,7 @@ class Invocable(Generic[ContextT, GivenT, ResultT]):
             run = self._open(input, config, call)
             chunks = aio.stream(run)
         try:
-            async for chunk in aio.Inside(chunks):
+            async for chunk in aio.Unregistered(chunks):
                 yield chunk
         except GeneratorExit:
             raise  # closed by the reader, or by its event loop

@@ -41,7 +41,8 @@ class Waits(Protocol):
         """Context manager: a lock that all who name this key share."""
 
     def acquire(self, lock: Any, task: Any) -> Any:
-        """Whether a task has taken a lock, for which it waits: not if its holder was abandoned."""
+        """Let a task wait for a lock; give whether it has taken it: not if its holder was
+        abandoned."""
 
     def ask(self, owner: Any, method: str, *args: Any) -> Any:
         """Call a method, of a checkpointer for example, or its async twin."""

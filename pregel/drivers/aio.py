@@ -103,9 +103,10 @@ async def stream(run: Run) -> AsyncGenerator[Any, None]:
             driver.slice_end = await driver.slices.give_way()
 
 
-class Inside:
-    """What an async generator reads of one that it closes itself. An event loop that ends closes
-    all that it knows of at once, and would report that this one is being closed.
+class Unregistered:
+    """Reads an async generator of which the event loop is not told: its reader closes it. An event
+    loop that ends closes all generators that it knows of at once, and would report that this one
+    is being closed already.
     """
 
     __slots__ = ("_chunks", "_next")
@@ -114,7 +115,7 @@ class Inside:
         self._chunks = chunks
         self._next: Callable[[], Awaitable[Any]] = self._begin
 
-    def __aiter__(self) -> Inside:
+    def __aiter__(self) -> Unregistered:
         return self
 
     def __anext__(self) -> Awaitable[Any]:

@@ -22,7 +22,7 @@ from ..running import RUNNING
 from ..steps import Steps, arun_steps, run_steps
 from ..task.task import outwards
 from ..types import AnyConfig, Multitask
-from .aio import Inside
+from .aio import Unregistered
 from .driver import LIVE, WATCHERS, Driver
 from .timeslice import call_on
 
@@ -62,7 +62,7 @@ async def astream(
     with Turn(graph, config, options) as turn:
         await turn.await_()
         async with aclosing(graph.astream(given, turn.start_config(), **turn.options)) as chunks:
-            async for chunk in Inside(chunks):
+            async for chunk in Unregistered(chunks):
                 yield chunk
 
 

@@ -490,8 +490,8 @@ class Task:
     # -- attempts that may be abandoned ------------------------------------------------------------
 
     def enter_thread(self) -> ThreadDeadline:
-        """The attempt goes on on a thread, for which an event loop waits: by what it is abandoned
-        if that waits no longer."""
+        """Let the attempt run on a thread, for which an event loop waits. Returns the deadline by
+        which the attempt is abandoned when the loop waits no longer."""
         own = self.deadline.own if isinstance(self.deadline, ThreadDeadline) else self.deadline
         self.deadline = deadline = ThreadDeadline(own, self.run.deadline)
         return deadline

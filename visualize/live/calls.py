@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from typing import Any
 
-from ...pregel.drivers.aio import Inside
+from ...pregel.drivers.aio import Unregistered
 from ...pregel.names import join_id
 from ...pregel.observer import EndStatus, RunInfo
 from ...pregel.types import AnyConfig
@@ -63,7 +63,7 @@ async def astream(
     own = dict(options)
     with _show_call(graph, own, await afind_earlier(graph, given, config)):
         async with aclosing(graph.astream(given, config, **own)) as chunks:
-            async for chunk in Inside(chunks):
+            async for chunk in Unregistered(chunks):
                 yield chunk
 
 
